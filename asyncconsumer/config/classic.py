@@ -309,7 +309,7 @@ def _check_name(option: str, value: object) -> None:
 
 
 def _read(name: str, value: object, type_: object) -> object:
-    """Return the value of the property `name`, converted from a string to `type_`."""
+    """Return the value of the property `name`. Convert it to `type_` if it is a string."""
     if not isinstance(value, str):
         return value
     text = value.strip()

@@ -60,9 +60,8 @@ class ExternalOptions:
     ) -> Self:
         """Read the environment and a file: `path`, or the path in ``ASYNCCONSUMER_CONFIG``.
 
-        `own` names the options to return; without it they are those of a consumer. Settings of
-        other options are left out, because consumers and producers of a program share their
-        environment and file.
+        `own` names the options to return, by default those of a consumer. Settings of other options
+        are left out, because consumers and producers of a program share their environment and file.
         """
         names = option_docs(ConsumerOptions) if own is None else own
         variables = os.environ if environment is None else environment
@@ -148,7 +147,11 @@ def _read_environment(variables: Mapping[str, str]) -> list[Setting]:
 
 
 def convert_settings(settings: Iterable[Setting]) -> dict[str, Setting]:
-    """Return the settings of one source by option name, with converted values."""
+    """Return the settings of one file or of the environment by option name.
+
+    Their values are converted to the types of the options. Raise ConfigError if an option is set
+    twice.
+    """
     plain: dict[str, Setting] = {}
     for setting in settings:
         _add(plain, setting.name.replace(".", "_"), setting)

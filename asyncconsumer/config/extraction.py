@@ -92,10 +92,11 @@ def _with_value(options: Mapping[str, Any]) -> dict[str, Any]:
 def picking(
     kind: type[Config], defaults: Mapping[str, Any] | None = None, names: Iterable[str] = ()
 ) -> type[Config]:
-    """Return a constructor of `kind` that ignores options of other configs and options of None.
+    """Return a constructor of the config class `kind` that accepts options of all config classes.
 
-    If there are `names`, the constructor takes only these options. `defaults` are values of options
-    that are not passed. Type checkers and editors treat the constructor as the class `kind`.
+    The constructor ignores options that are None or that `kind` does not have. If `names` are
+    given, it ignores all others. `defaults` are the values of options that are not passed. For type
+    checkers and editors the constructor is the class `kind`.
     """
     own = set(names) or {field.name for field in fields(kind)}
 
@@ -107,6 +108,6 @@ def picking(
 
 
 def extract(options: dict[str, Any], kind: type[Config]) -> Config:
-    """Return a config of the class `kind`. Remove the options that it takes from `options`."""
+    """Return a config of the class `kind`, and remove the options of that class from `options`."""
     own = {field.name for field in fields(kind)} & options.keys()
     return kind(**{name: options.pop(name) for name in own})

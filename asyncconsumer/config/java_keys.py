@@ -72,9 +72,9 @@ _NO_MEANING_PREFIXES: Final = {
 
 
 def translate(settings: Mapping[str, Setting]) -> list[Setting]:
-    """Return the settings with properties of Java clients translated to options.
+    """Return the settings, with properties of Java clients translated to options.
 
-    The names in `settings` have underscores in place of dots.
+    `settings` maps names, with underscores in place of dots, to settings.
     """
     remaining = dict(settings)
     result: list[Setting] = []
@@ -142,10 +142,10 @@ def _login(settings: dict[str, Setting]) -> list[Setting]:
 
 
 def _always(settings: dict[str, Setting]) -> list[Setting]:
-    """Remove properties whose value demands what a producer of this package always does.
+    """Remove Java properties with the value that this package always has, such as ``acks=all``.
 
-    A Java program may use the same properties file. A property with another value stays, and is
-    refused later. No setting takes the place of a removed one.
+    A Java program may use the same properties file. A property with another value stays, and
+    raises an error later. Return an empty list, because no option replaces these properties.
     """
     for name, values in _ALWAYS.items():
         if name in settings and str(settings[name].value).strip().lower() in values:
@@ -198,7 +198,7 @@ def _wrapped(match: re.Match[str]) -> str:
 def _host_verification(settings: dict[str, Setting]) -> list[Setting]:
     """Remove the property for host name verification. Raise ConfigError unless it is https.
 
-    Only an `ssl_context` can turn the verification off.
+    Return an empty list. Only an `ssl_context` can turn the verification off.
     """
     setting = settings.pop("ssl_endpoint_identification_algorithm", None)
     if setting is not None and setting.text().strip().lower() != "https":

@@ -59,19 +59,22 @@ class SendConfig:
 
 @dataclass(frozen=True, slots=True)
 class ProducerConfig:
-    """All options of a producer, in groups."""
+    """All options of a producer, as one config object for each group of options."""
 
     connection: ConnectionConfig
     sending: SendConfig
 
     @classmethod
     def from_options(cls, **options: Unpack[ProducerOptions]) -> Self:
-        """Return the config for options by name. Raise for unknown or conflicting options."""
+        """Return the config for keyword options.
+
+        Raise ConfigError for unknown options, and for options that conflict.
+        """
         return cls.from_mapping(options)
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, Any]) -> Self:
-        """Return the config for a mapping of options, such as one that a file contains."""
+        """Return the config for a mapping of options, such as the contents of a file."""
         refuse_tls_options(options)
         for name, value in options.items():
             if value is not None and name in OTHER_PRODUCERS_ONLY:

@@ -14,7 +14,10 @@ _PATH_OR_PEM: Final = ("ssl_cafile", "ssl_certfile", "ssl_keyfile")
 
 
 def is_secret(name: str) -> bool:
-    """Return whether the name of an option suggests a secret value. The option may be unknown."""
+    """Return whether the name of an option suggests that its value is secret.
+
+    The option need not exist.
+    """
     plain = re.sub("[_-]", ".", name.lower())
     return not plain.endswith(_NOT_SECRET) and _SECRET.search(plain) is not None
 

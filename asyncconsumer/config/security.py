@@ -135,7 +135,7 @@ class SecurityConfig:
             )
 
     def _choose_token_provider(self) -> None:
-        """Create the token provider that the options describe, if any."""
+        """Create the token provider that the options describe, if they describe one."""
         url, scope = self.sasl_oauthbearer_token_endpoint_url, self.sasl_oauthbearer_scope
         provider: object = self.sasl_oauth_token_provider
         if provider is AzureEntra:

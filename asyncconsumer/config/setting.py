@@ -18,7 +18,7 @@ class Setting:
     """The file and line, or the environment variable."""
 
     def renamed(self, name: str, value: object = None) -> Self:
-        """Return this setting under another name. Replace its value too, unless `value` is None."""
+        """Return a copy with another name and, unless `value` is None, with another value."""
         return replace(self, name=name, value=self.value if value is None else value)
 
     def text(self) -> str:

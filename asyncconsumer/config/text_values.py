@@ -1,4 +1,4 @@
-"""Parsers for options that are strings, such as the properties of Java clients."""
+"""Parsers for option values that are strings, such as those of Java properties."""
 
 import re
 from typing import Final

@@ -1,4 +1,4 @@
-"""All errors of this package. Each has `ConsumerError` as its root."""
+"""All errors of this package. Each is a subclass of `ConsumerError`."""
 
 from asyncconsumer.errors.administration import *  # noqa: F403
 from asyncconsumer.errors.assignment import *  # noqa: F403

@@ -2,7 +2,7 @@
 
 
 class ConsumerError(Exception):
-    """The root of all errors. Retry decisions depend only on ``retriable``."""
+    """The base class of all errors. ``retriable`` says whether the operation may be repeated."""
 
     retriable: bool = False
 

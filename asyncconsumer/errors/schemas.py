@@ -39,7 +39,7 @@ class UnknownSchema(SchemaRegistryError):
 
 
 class WrongBytes(ConsumerError, ValueError):
-    """The bytes are not in the expected format. The error message does not contain them."""
+    """The bytes of a value are not in the expected format. The message does not contain them."""
 
 
 class NotFramed(ConsumerError):

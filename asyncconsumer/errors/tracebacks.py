@@ -13,8 +13,8 @@ _CUT: Final = "...\n"
 def traceback_text(error: BaseException, *, messages: bool = True) -> str:
     """Return the traceback of an exception and its causes as text.
 
-    It has at most `LONGEST_TRACEBACK` characters. Without `messages`, exceptions are shown by class
-    only, because a message may quote a record.
+    The text has at most `LONGEST_TRACEBACK` characters. Without `messages`, only the classes of
+    exceptions are shown, because a message may quote a record.
     """
     summary = traceback.TracebackException.from_exception(error, limit=-_MOST_FRAMES)
     if not messages:
@@ -26,7 +26,7 @@ def traceback_text(error: BaseException, *, messages: bool = True) -> str:
 
 
 def _drop_messages(summary: traceback.TracebackException) -> None:
-    """Remove the messages and notes of an exception, of its causes, and of members of a group."""
+    """Remove the messages and notes of an exception, of its causes, and of a group's exceptions."""
     waiting, seen = [summary], set[int]()
     while waiting:
         each = waiting.pop()

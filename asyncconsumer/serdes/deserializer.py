@@ -61,7 +61,7 @@ def make_deserializer(form: Callable[[bytes], Coroutine[Any, Any, T]]) -> Deseri
 @overload
 def make_deserializer(form: Deserializable[T]) -> Deserializer[T]: ...
 def make_deserializer(form: Any) -> Deserializer[Any]:
-    """Return the deserializer that `form` describes. It may be one of these:
+    """Return the deserializer that `form` describes, which may be one of these:
 
     - None or ``bytes``: the bytes are the value.
     - ``str``: UTF-8 text.

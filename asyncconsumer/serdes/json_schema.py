@@ -37,9 +37,10 @@ class JsonSchema:
         return read
 
     def _validator(self, schema: Schema) -> Any:  # noqa: ANN401
-        """Return a validator of a schema that requests no URL.
+        """Return a validator for JSON that must match `schema`.
 
-        References are resolved only among the schemas that the registry returned.
+        The validator finds referenced schemas only among those that the registry returned. It
+        requests no URL.
         """
         text = json.loads(schema.text)
         validator = self._validators.validator_for(text, self._validators.Draft7Validator)

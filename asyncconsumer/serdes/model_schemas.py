@@ -99,7 +99,10 @@ def _by_pydantic(
 
 
 def _with_plain_discriminators(schema: Any) -> Any:  # noqa: ANN401 - a part of a schema
-    """Return a schema whose discriminators are names of properties, and not OpenAPI's objects."""
+    """Return a schema in which each discriminator is the name of a property, as in AsyncAPI.
+
+    pydantic and msgspec make objects of discriminators, as in OpenAPI.
+    """
     if isinstance(schema, list):
         return [_with_plain_discriminators(each) for each in schema]
     if not isinstance(schema, dict):

@@ -54,7 +54,10 @@ def dump_of(kind: Any) -> Callable[[Any], bytes]:  # noqa: ANN401 - as in `model
 
 
 def plain_of(value: Any) -> Any:  # noqa: ANN401 - any value
-    """Return a model as dicts and lists. Its dates, decimals and UUIDs remain objects."""
+    """Return a model as dicts and lists, in which dates, decimals and UUIDs are still objects.
+
+    Return other values unchanged.
+    """
     kind = type(value)
     if _is_subclass(kind, "pydantic", "BaseModel"):
         return value.model_dump(by_alias=True)
@@ -105,7 +108,7 @@ def package(name: str, feature: str) -> ModuleType:
 
 
 def named(kind: object) -> str:
-    """Return the text of a type as a user would write it, for messages."""
+    """Return the text of a type for messages, as a user would write it."""
     return kind.__name__ if isinstance(kind, type) else repr(kind)
 
 

@@ -143,7 +143,10 @@ def _number(data: bytes, position: int) -> tuple[int, int]:
 
 
 def index_path(descriptor: Any) -> bytes:  # noqa: ANN401 - of a message
-    """Return the encoded path of a message type in its file, which precedes the message."""
+    """Return the encoded path of a message type in its file.
+
+    In the wire format of schema registries, the path precedes the message.
+    """
     names = message_names(base64.b64encode(descriptor.file.serialized_pb).decode())
     path = next(path for path, name in names.items() if name == descriptor.full_name)
     if path == _FIRST:

@@ -28,9 +28,9 @@ _WELL_KNOWN: Final = "google/protobuf/"  # files that every Protobuf implementat
 class RegistryWriter:
     """A serializer with a schema of a registry.
 
-    The schema id of a subject is requested when its first value is serialized. With a `text`, that
-    schema is registered, or only looked up with ``register=False``. Without one, the latest version
-    of the subject is used.
+    The schema id of a subject is requested when its first value is serialized. `text` is the schema
+    to register, or only to look up with ``register=False``. If it is None, the latest schema of the
+    subject is used.
     """
 
     def __init__(
@@ -143,7 +143,10 @@ def _dump(value: object) -> bytes:
 
 
 def json_text(model: Any, schema: str | Mapping[str, Any] | None) -> SchemaText | None:  # noqa: ANN401
-    """Return the JSON schema that the user passes, or that of the model, or None without both."""
+    """Return the JSON schema to register: `schema` if it is given, or else that of the model.
+
+    Return None without both.
+    """
     if schema is None:
         schema = None if model is None else schema_of(model)
     if schema is None:
@@ -174,9 +177,10 @@ def no_protobuf_writer(schema: Schema) -> WriteValue:
 
 
 def protobuf_text(message: Any) -> SchemaText:  # noqa: ANN401 - a generated class
-    """Return the file of a message as a schema, with the files that it imports.
+    """Return the .proto file of a message class as a schema, with the files that it imports.
 
-    The text is the descriptor in base64, as Confluent's Python client registers it.
+    The text of the schema is the file's descriptor in base64, as Confluent's Python client
+    registers it.
     """
     return _file_text(message.DESCRIPTOR.file)
 
@@ -188,7 +192,7 @@ def _file_text(file: Any) -> SchemaText:  # noqa: ANN401 - a descriptor
 
 
 def check_register(text: SchemaText | None, *, register: bool) -> None:
-    """Raise ConfigError for ``register=False`` without a schema, which would have no effect."""
+    """Raise ConfigError if `register` is False without a schema, which would have no effect."""
     if text is None and not register:
         raise ConfigError(
             "`register` is False, but there is no `schema`: without one, the latest version of the "

@@ -198,18 +198,19 @@ async def _collect(
     form: str | None,
     references: dict[tuple[str, int], Reference | None],
 ) -> None:
-    """Add all schemas that `schema` refers to, to `references`.
+    """Add all schemas that `schema` refers to, directly or indirectly, to `references`.
 
-    Each schema is added after those that it refers to.
+    Each schema is added after the schemas that it refers to itself. The keys of `references` are
+    subjects and versions. `form` is the format in which the registry returns a schema.
     """
     for reference in schema.references or ():
         identity = reference.subject, reference.version
         if identity in references:
             continue
-        references[identity] = None  # in progress: another reference to it need not be requested
+        references[identity] = None  # so that another reference to it is not requested again
         registered = await client.get_version(*identity, deleted=True, fmt=form)
         await _collect(client, registered.schema, form, references)
-        del references[identity]  # to be inserted after those
+        del references[identity]  # it must come after the schemas that it refers to
         references[identity] = Reference(reference.name, _text(registered.schema))
 
 

@@ -76,10 +76,10 @@ def make_serializer(form: Any) -> Serializer:  # noqa: ANN401 - all forms of `Se
 
 
 def by_annotation(kinds: Iterable[Any]) -> Serializer:
-    """Return a serializer for values of several types, some of which are annotated.
+    """Return a serializer for values of several types, such as ``Annotated[Order, serializer]``.
 
-    The class of a value selects its annotated type, with the serializer in the metadata. Values of
-    other classes are serialized by their type.
+    A value is serialized by the serializer in the annotation of its class or of a base class.
+    Values of other classes are serialized by their type, for example a model as JSON.
     """
     annotated = [kind for kind in kinds if get_origin(kind) is Annotated]
     serializers: dict[type, Serializer] = {}
@@ -130,9 +130,9 @@ def _module(module: types.ModuleType) -> Serializer:
 
 
 def _of_value(function: Callable[[Any], Any]) -> Serializer:
-    """Return a serializer that calls `function` with only the value.
+    """Return a serializer that calls `function` with only the value, and checks the result.
 
-    Its checks are inline, because they run for each record.
+    To be fast, it accepts a result of the type bytes without a call of another function.
     """
 
     def write(value: object, place: RecordContext) -> bytes | Awaitable[bytes | None] | None:

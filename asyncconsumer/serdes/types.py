@@ -41,14 +41,14 @@ class Deserializes(Protocol[T_co]):
     """A user's deserializer that also gets the origin of the bytes. Its method may be ``async``."""
 
     def deserialize(self, data: bytes, place: RecordContext, /) -> Made[T_co]:
-        """Return the value of `data`. `place` is its origin."""
+        """Return the value that the bytes `data` represent. `place` is the origin of the bytes."""
 
 
 class Loads(Protocol[T_co]):
     """The module `json`, or another module with a function `loads`."""
 
     def loads(self, data: bytes, /) -> T_co:
-        """Return the value of `data`."""
+        """Return the value that the JSON text `data` represents."""
 
 
 class Deserializer(Generic[T_co]):
@@ -61,7 +61,8 @@ class Deserializer(Generic[T_co]):
         if isinstance(made, CoroutineType):  # never, unless `deserializer.waits`
             made = await made
 
-    A record is awaited only if its schema is not known yet, or if the function is ``async``.
+    A reader returns a coroutine only if the schema of the record is not known yet, or if the user's
+    function is ``async``.
     """
 
     __slots__ = ("_call", "_wants_place", "as_it_is", "name", "waits")
@@ -95,7 +96,7 @@ class Deserializer(Generic[T_co]):
         return f"<Deserializer {self.name}>"
 
     def reader(self, part: Part) -> Callable[[Record], Made[T_co | None]]:
-        """Return a function that deserializes the key or value of a record. A null stays None.
+        """Return a function that deserializes the key or value of a record. A null becomes None.
 
         An error of the deserializer is raised as `DeserializationFailed`, which has the record.
         """

@@ -27,7 +27,11 @@ class Framed(Generic[T]):
         self._readers: dict[bytes, Callable[[bytes], T]] = {}
 
     def __call__(self, data: bytes) -> Made[T]:
-        """Return the value of `data`. If its schema is not known yet, return a coroutine."""
+        """Return the value that the bytes `data` represent.
+
+        If its schema is not known yet, return a coroutine that requests the schema and returns the
+        value.
+        """
         read = self._readers.get(data[:START])
         return self._read_first(data) if read is None else read(data)
 
