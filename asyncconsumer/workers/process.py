@@ -102,8 +102,8 @@ class WorkerProcess:
     async def watch(self) -> None:
         """Receive reports until the process has exited.
 
-        The end of the control pipe is no sign of that, because processes that the worker has forked
-        may outlive it and keep the pipe open.
+        Processes that the worker has forked may outlive it and keep the control pipe open. So the
+        exit is not detected by the end of the pipe.
         """
         try:
             async with Scope(f"worker {self.number}") as scope:
