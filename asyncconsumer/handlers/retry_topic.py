@@ -7,9 +7,9 @@ Until the last waiting record of a key is processed, later records of that key a
 retry topic without a handler call.
 
 A handler may have several retry topics with different delays. A record that fails in one of them is
-written to the next one. All records of a key in a retry topic come before those of the same key in
-earlier retry topics, and before those in the source topic. So a record whose key waits in later
-topics is appended to the first of these.
+written to the next one. So for each key, the records in a retry topic are older than those in
+earlier retry topics and in the source topic. A record whose key waits in later topics is therefore
+appended to the first of these.
 
 Retry partitions are co-assigned: the owner of a source partition also owns its retry partitions. It
 reads the retry partitions of later topics to their ends before it starts a partition, to know the
