@@ -12,7 +12,7 @@ ROOM = 3
 
 
 class SlowProducer:
-    """Has room for a few records until somebody waits for it."""
+    """A producer with room for a few records until `poll` waits."""
 
     def __init__(self, config: object) -> None:
         self.queued = 0
@@ -36,7 +36,7 @@ class SlowProducer:
 MADE: list[SlowProducer] = []
 
 
-def test_a_full_queue_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sender_waits_for_a_full_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     moments = iter([0.0, *(number * 0.001 for number in range(1, 100_000))])
     monkeypatch.setattr(_sender, "Producer", SlowProducer)
     clock = SimpleNamespace(

@@ -1,4 +1,4 @@
-"""The build of the compiled part, and what happens without a compiler."""
+"""The build of the compiled decoder, with and without a compiler."""
 
 import os
 import subprocess
@@ -41,7 +41,7 @@ def python(folder: Path, program: str, **environment: str) -> subprocess.Complet
     )
 
 
-def test_without_a_compiler_the_pure_decoder_serves_and_says_why(tmp_path: Path) -> None:
+def test_a_build_without_a_compiler_warns_and_uses_the_pure_decoder(tmp_path: Path) -> None:
     build = built(tmp_path, CC="no-such-compiler")
     assert "was NOT compiled" in build.stdout
     assert "no-such-compiler" in build.stdout
@@ -60,12 +60,12 @@ def test_without_a_compiler_the_pure_decoder_serves_and_says_why(tmp_path: Path)
     accepted = python(tmp_path, program, ASYNCCONSUMER_DECODER="pure")
     assert accepted.stderr == ""
 
-    insisted = python(tmp_path, program, ASYNCCONSUMER_DECODER="compiled")
-    assert insisted.returncode != 0
-    assert "ModuleNotFoundError" in insisted.stderr
+    required = python(tmp_path, program, ASYNCCONSUMER_DECODER="compiled")
+    assert required.returncode != 0
+    assert "ModuleNotFoundError" in required.stderr
 
 
-def test_with_a_compiler_the_compiled_decoder_is_built(tmp_path: Path) -> None:
+def test_a_build_with_a_compiler_has_the_compiled_decoder(tmp_path: Path) -> None:
     built(tmp_path)
     result = python(
         tmp_path, "import asyncconsumer.records.decoding as decoding; print(decoding.name)"

@@ -1,4 +1,4 @@
-"""Declared dependencies: each imported package is one."""
+"""Declared dependencies, which include each imported package."""
 
 import ast
 import re
@@ -56,6 +56,6 @@ def test_every_import_is_declared() -> None:
     assert missing == set()
 
 
-def test_each_extra_is_tried_alone() -> None:
-    """`make extras` installs each one into an empty environment."""
+def test_each_extra_has_a_check_of_its_own() -> None:
+    """Check that `make extras` installs each extra into an empty environment."""
     assert set(extras.USES) == extras.shipped_extras()

@@ -66,7 +66,7 @@ def test_a_constructor_has_its_own_parameters(site: Path) -> None:
     assert "ConsumerOptions" in signature
 
 
-def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
+def test_no_page_loads_a_resource_from_another_site(site: Path) -> None:
     loaded = (
         r'<(?:script|img|iframe|source)[^>]+src="?https?:'
         r'|<link[^>]+rel="?stylesheet[^>]*href="?https?:'
@@ -93,7 +93,7 @@ def test_diagrams_are_drawn(site: Path) -> None:
 
 
 @pytest.mark.fast
-def test_tests_that_pages_name_exist() -> None:
+def test_test_modules_that_pages_name_exist() -> None:
     named = {
         path
         for page in (*DOCS.glob("*.md"), *ROOT.glob("*.md"))
@@ -104,7 +104,7 @@ def test_tests_that_pages_name_exist() -> None:
 
 
 @pytest.mark.fast
-def test_every_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_error_has_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(DOCS)
     error_advice = importlib.import_module("error_advice")
     reference = importlib.import_module("reference")

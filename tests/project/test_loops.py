@@ -1,4 +1,4 @@
-"""The event loop that `--loop` asks for is the one that tests run on."""
+"""The event loop of tests, which the option `--loop` selects."""
 
 import asyncio
 
@@ -15,14 +15,14 @@ async def loop_of_fixtures() -> asyncio.AbstractEventLoop:
     return asyncio.get_running_loop()
 
 
-async def test_tests_and_fixtures_run_on_the_loop_that_was_asked_for(
+async def test_tests_and_fixtures_run_on_the_selected_loop(
     request: pytest.FixtureRequest, loop_of_fixtures: asyncio.AbstractEventLoop
 ) -> None:
-    asked: str = request.config.getoption("loop")
+    selected: str = request.config.getoption("loop")
     loop = asyncio.get_running_loop()
     assert loop_of_fixtures is loop
-    assert isinstance(loop, uvloop.Loop) == asked.startswith("uvloop")
-    assert (loop.get_task_factory() is not None) == asked.endswith("eager")
+    assert isinstance(loop, uvloop.Loop) == selected.startswith("uvloop")
+    assert (loop.get_task_factory() is not None) == selected.endswith("eager")
     begun: list[bool] = []
 
     async def work() -> None:
@@ -30,4 +30,4 @@ async def test_tests_and_fixtures_run_on_the_loop_that_was_asked_for(
 
     async with asyncio.TaskGroup() as group:
         group.create_task(work())
-        assert bool(begun) == (asked.endswith("eager") and EAGER is not None)
+        assert bool(begun) == (selected.endswith("eager") and EAGER is not None)

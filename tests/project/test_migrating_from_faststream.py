@@ -30,7 +30,7 @@ def test_the_page_has_pairs() -> None:
 
 
 @pytest.mark.parametrize(("first", "second"), PAIRS)
-def test_the_second_one_is_not_longer(first: str, second: str) -> None:
+def test_the_example_with_this_package_is_not_longer(first: str, second: str) -> None:
     compile(first, "FastStream", "exec")
     assert "from faststream" in first
     assert "from asyncconsumer" in second

@@ -134,13 +134,13 @@ MADE_BY_THE_PACKAGE = (
 )
 """Classes whose constructor is internal."""
 WITH_TRANSPORT = (asyncconsumer.Producer,)
-"""Classes whose constructor still takes the transport of simulations."""
+"""Classes whose constructor has a parameter for the transport of simulations."""
 INTERNAL_METHODS = {
     "producer": "retry topics and dead letters of an app are written with it",
-    "Router.close": "the app takes the handlers of a router with it",
+    "Router.close": "the app gets the handlers of a router with it",
     "recorder": "the pages of metrics read it",
     "request_token": "the provider keeps the token that it returns",
-    "subscription": "a filter is written to ZooKeeper as that",
+    "subscription": "a filter is written to ZooKeeper in this form",
 }
 """Methods that only the package calls, from other classes."""
 FOR_TYPE_CHECKERS = {
@@ -151,11 +151,11 @@ FOR_TYPE_CHECKERS = {
 """Names that are imported for type checkers only."""
 
 
-def test_the_list_of_public_names_changes_only_on_purpose() -> None:
+def test_public_names_equal_the_frozen_list() -> None:
     assert asyncconsumer.__all__ == FROZEN
 
 
-def test_every_public_name_can_be_imported_and_is_listed_three_times() -> None:
+def test_every_public_name_can_be_imported_and_is_in_each_list() -> None:
     tree = ast.parse(Path(asyncconsumer.__file__).read_text())
     imported = {
         alias.name

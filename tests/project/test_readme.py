@@ -41,11 +41,11 @@ WITH_EXAMPLES = (
     "docs/spark.md",
     "docs/testing.md",
 )
-"""Documents that cannot do without an example."""
+"""Documents that must have an example."""
 
 
 def examples(kind: str) -> list[ParameterSet]:
-    """Return the examples that are of this kind."""
+    """Return the examples of a kind."""
     return [each for each in EXAMPLES if kind_of(str(each.values[0])) == kind]
 
 
@@ -108,7 +108,7 @@ def orders(kafka):
 @pytest.fixture(scope="session")
 def spark():
     with spark_session("local[1]") as session:
-        session.sparkContext.parallelize([1], 1).map(abs).count()  # opens what Spark keeps open
+        session.sparkContext.parallelize([1], 1).map(abs).count()  # opens sockets that Spark keeps open
         yield session
 """
 
@@ -123,7 +123,7 @@ def test_every_python_block_is_an_example_that_runs() -> None:
     assert {name for name in WITH_EXAMPLES if not blocks[name]} == set()
 
 
-def test_every_link_leads_to_a_file() -> None:
+def test_every_link_has_a_target_file() -> None:
     missing = {
         f"{name}: {link}"
         for name, text in DOCUMENTS.items()

@@ -33,7 +33,7 @@ def function_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def is_record(node: ast.ClassDef) -> bool:
-    """Whether annotations in the class body are fields: a dataclass or a named tuple."""
+    """Return whether the class is a dataclass or a named tuple, whose annotations are fields."""
     marks = (*node.decorator_list, *node.bases)
     names = {ast.unparse(mark).partition("(")[0].rpartition(".")[2] for mark in marks}
     return bool(names & {"dataclass", "NamedTuple", "dataclass_transform"})
@@ -75,7 +75,7 @@ def attributes(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> set[s
     return result
 
 
-def too_big(
+def violations(
     tree: ast.Module, lines: int, classes: Mapping[str, ast.ClassDef] | None = None
 ) -> Iterator[str]:
     if lines > MAX_LINES:
@@ -107,12 +107,12 @@ def package_classes() -> dict[str, ast.ClassDef]:
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_nothing_is_too_big(module: Path) -> None:
+def test_modules_functions_and_classes_are_within_limits(module: Path) -> None:
     lines = len(module.read_text(encoding="utf-8").splitlines())
-    assert list(too_big(parsed(module), lines, package_classes())) == []
+    assert list(violations(parsed(module), lines, package_classes())) == []
 
 
-def test_every_exempt_class_is_too_big() -> None:
+def test_every_exempt_class_is_above_the_limit() -> None:
     classes = package_classes()
     fits = {
         name
@@ -133,7 +133,7 @@ def test_the_limits_detect_violations() -> None:
     )
     tree = ast.parse(source)
     classes = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
-    assert list(too_big(tree, 501, classes)) == [
+    assert list(violations(tree, 501, classes)) == [
         "a module of 501 lines",
         "f() of 61 lines",
         "class C with 16 attributes",
@@ -149,6 +149,6 @@ def calls_create_task(module: Path) -> bool:
 def test_only_start_task_creates_tasks() -> None:
     callers = {str(path.relative_to(ROOT)) for path in MODULES if calls_create_task(path)}
     assert callers == {
-        "asyncconsumer/aio/start_task.py",  # the only way that is safe with eager task factories
+        "asyncconsumer/aio/start_task.py",  # safe with eager task factories
         "asyncconsumer/testing/virtual_time/simloop.py",  # an event loop
     }
