@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -248,8 +249,16 @@ async def test_a_re_created_topic_is_reported_after_a_change_of_the_source(
 # --- offsets of a group --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("trigger", ["availableNow", "once", "processingTime"])
-async def test_commit_to_group_works_with_each_trigger(
+async def offset_of(kafka: KafkaHandle, group: str, topic: str) -> int | None:
+    """Return the offset that a group has committed in the first partition of a topic."""
+    tp = TopicPartition(topic, 0)
+    async with SimpleConsumer(kafka.bootstrap_servers) as simple:
+        return (await simple.fetch_offsets(group, [tp]))[tp]
+
+
+@needs_limits
+@pytest.mark.parametrize("trigger", ["availableNow", "processingTime"])
+async def test_commit_to_group_commits_what_a_query_has_written(
     kafka: KafkaHandle, both: Make, trigger: str
 ) -> None:
     topic, group = await kafka.topic(), kafka.group()
@@ -261,9 +270,41 @@ async def test_commit_to_group_works_with_each_trigger(
         query.stop()
     else:
         stream.run(trigger)
-    if trigger == "once":  # the deprecated trigger plans nothing after its only micro-batch
-        stream.run(trigger)
-    async with SimpleConsumer(kafka.bootstrap_servers) as simple:
-        assert await simple.fetch_offsets(group, [TopicPartition(topic, 0)]) == {
-            TopicPartition(topic, 0): 10
-        }
+    assert await offset_of(kafka, group, topic) == 10
+
+
+@needs_limits
+async def test_commit_to_group_commits_the_batch_of_the_trigger_once_in_the_next_run(
+    kafka: KafkaHandle, both: Make
+) -> None:
+    """Spark tells a source that a micro-batch succeeded when it plans the next one.
+
+    This trigger plans a single one.
+    """
+    topic, group = await kafka.topic(), kafka.group()
+    _, stream = both(subscribe=topic, commitToGroup=group)
+    await fill(kafka, topic, 10)
+    assert len(stream.run("once")) == 10
+    assert await offset_of(kafka, group, topic) is None
+    await fill(kafka, topic, 5, start=10)
+    assert len(stream.run("once")) == 15
+    assert await offset_of(kafka, group, topic) == 10
+    stream.run("availableNow")
+    assert await offset_of(kafka, group, topic) == 15
+
+
+@pytest.mark.parametrize("trigger", ["availableNow", "once"])
+async def test_commit_to_group_does_not_commit_a_failed_batch(
+    spark: SparkSession, kafka: KafkaHandle, tmp_path: Path, trigger: str
+) -> None:
+    topic, group = await kafka.topic(), kafka.group()
+    await fill(kafka, topic, 10)
+    options = {"subscribe": topic, "commitToGroup": group, "startingOffsets": "earliest"}
+    reader = spark.readStream.format(TESTED).options(**options)
+    reader = reader.option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+    writer = reader.load().selectExpr("raise_error('refused')").writeStream.format("noop")
+    triggers: dict[str, Any] = {trigger: True}
+    query = writer.option("checkpointLocation", str(tmp_path)).trigger(**triggers).start()
+    with pytest.raises(StreamingQueryException, match="refused"):
+        query.awaitTermination(60)
+    assert await offset_of(kafka, group, topic) is None
