@@ -177,7 +177,7 @@ def _is_empty(listing: GroupListing) -> bool:
 
 
 def _largest(rows: tuple[PartitionLag, ...]) -> tuple[PartitionLag, ...]:
-    """Return the partitions in order. If there are too many, return those with the largest lag."""
+    """Return the partitions. If there are too many, return only those with the largest lag."""
     if len(rows) <= MAX_PARTITIONS:
         return rows
     largest = sorted(rows, key=lambda row: -(row.lag or 0))[:MAX_PARTITIONS]

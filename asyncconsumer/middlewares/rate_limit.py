@@ -26,7 +26,7 @@ class RateLimit:
         self._due = 0.0  # the time at which the next record is due without a burst
 
     async def __call__(self, call_next: CallNext, context: Context) -> Any:  # noqa: ANN401
-        """Wait until the rate allows the call."""
+        """Make the call as soon as the rate allows it."""
         now = asyncio.get_running_loop().time()
         due = max(self._due, now)
         self._due = due + len(context.records) * self._seconds

@@ -92,7 +92,7 @@ class PackedRows(_Packed):
 
     @classmethod
     def fits(cls, row: Schema) -> bool:
-        """Return whether rows of this schema consist of two or more numbers only."""
+        """Return whether rows of this schema consist of two or more numbers and nothing else."""
         numbers = [field for field in row.fields if field is not TaggedFields]
         return len(numbers) > 1 and all(map(_is_number, numbers))
 
@@ -144,7 +144,7 @@ class TextRows(_Packed):
 
     @classmethod
     def fits(cls, row: Schema) -> bool:
-        """Return whether rows of this schema consist of two or more numbers and one string."""
+        """Return whether rows of this schema consist of one string and two or more numbers."""
         kinds = [field for field in row.fields if field is not TaggedFields]
         texts = [kind for kind in kinds if isinstance(kind, String | CompactString)]
         numbers = sum(map(_is_number, kinds))

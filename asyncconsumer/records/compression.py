@@ -1,17 +1,16 @@
 """The decompression of record batches within a memory limit.
 
-The size is read from the compressed data before anything is decompressed. Snappy and gzip carry it.
-Lz4 and zstd carry it, or consist of blocks with a known maximum size. So memory is mostly allocated
-once. A decompression bomb is refused at once, or when it has filled `limit` bytes. Allocating fresh
-memory takes more time than decompressing into it. So nothing is allocated for data whose size is
-known to be too large.
+The decompressed size is read from the compressed data first. Snappy and gzip data declare it. Lz4
+and zstd data declare it, or consist of blocks with a known maximum size. So memory is mostly
+allocated once. Nothing is allocated for data whose size is known to be too large. A decompression
+bomb that does not declare its size is refused when it has filled `limit` bytes.
 
 Work is bounded as well as memory. Blocks that cost a Python call each are counted before the first
 is decompressed. The standard library decompresses gzip in a bounded time per input byte.
 
 A caller on an event loop passes `at_once`. A body that takes longer then raises `TooLarge`, mostly
-before any work is done on it. Such a body is decompressed in another thread: all codecs release the
-interpreter lock.
+before any work is done on it. The caller decompresses such a body in another thread, because all
+codecs release the interpreter lock.
 """
 
 import re
