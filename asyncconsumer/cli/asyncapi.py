@@ -77,7 +77,7 @@ def to_yaml(document: dict[str, Any]) -> str:
 
 
 def _block(value: Any, indent: str = "") -> Iterator[str]:  # noqa: ANN401 - any JSON
-    """Yield the lines of a mapping or a list that is not empty."""
+    """Yield the YAML lines of a mapping or a list, which must not be empty."""
     if isinstance(value, dict):
         items = ((f"{indent}{_key(name)}:", each) for name, each in value.items())
     else:

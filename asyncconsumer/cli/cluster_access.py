@@ -65,7 +65,7 @@ class ClusterAccess:
 async def open_zookeeper(config: ClassicConfig) -> AsyncIterator[ZooKeeperSession]:
     """Return an async context manager that opens a ZooKeeper session.
 
-    The session sees all earlier writes.
+    Reads in the session see all writes that were done before it was opened.
     """
     log_zookeeper_retries(enabled=False)
     randomness = Random()  # noqa: S311 - for jitter

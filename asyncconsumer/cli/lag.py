@@ -76,7 +76,10 @@ class _LagCheck:
 
 
 async def _show(options: dict[str, Any], check: _LagCheck, interval: float | None) -> None:
-    """Print the lags once, or every `interval` seconds, also after an outage of the brokers."""
+    """Print the lags once, or every `interval` seconds if that is not None.
+
+    With an interval, an error after the first output is printed, and the command continues.
+    """
     shown = False
     async with make_admin(options) as admin:
         while True:
@@ -88,7 +91,7 @@ async def _show(options: dict[str, Any], check: _LagCheck, interval: float | Non
                 text.print_message(f"error: {error}", "red")
             else:
                 if interval is not None and not check.as_json:
-                    text.console().clear()  # of a terminal only
+                    text.console().clear()  # has no effect if the output is not a terminal
                 _report(results, check)
                 shown = True
             if interval is None:
@@ -133,9 +136,10 @@ def _exceeds(lag: GroupLag, limit: int | float | None) -> bool:
 
 
 def unknown_lags(results: list[GroupLag], *, seconds: bool) -> str:
-    """Return a warning about partitions whose lag, or its age, is not known, or an empty text.
+    """Return a warning about partitions whose lag is unknown, or an empty text if there are none.
 
-    Such partitions cannot exceed a limit, so a check of the lag must not hide them.
+    With `seconds`, also name partitions for which the age of the first unread record is unknown. A
+    check with a limit needs the warning, because an unknown lag does not exceed the limit.
     """
     rows = [row for lag in results for row in lag.partitions if row.committed is not None]
     without_end = [f"{row.topic}[{row.partition}]" for row in rows if row.lag is None]

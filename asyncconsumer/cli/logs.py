@@ -51,7 +51,7 @@ class MessageWriter:
         self._formatter = formatter
 
     def __call__(self, message: str, level: int = logging.INFO) -> None:
-        """Write a message."""
+        """Write `message` as a log line with this level."""
         name = "asyncconsumer.workers"
         record = logging.LogRecord(name, level, "", 0, printable(message), None, None)
         typer.echo(self._formatter.format(record), err=True)

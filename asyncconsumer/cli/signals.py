@@ -27,8 +27,8 @@ def run_until_stopped(
 ) -> None:
     """Run `main`, and cancel it on Ctrl-C, on SIGTERM, or when the terminal is closed.
 
-    The exit code after a signal is 128 plus its number. With `stop_is_success` it is 0, and a
-    second signal ends the program at once.
+    The exit code after a signal is 128 plus the signal's number. With `stop_is_success` it is 0,
+    and a second signal ends the program at once.
     """
     received: list[signal.Signals] = []
 

@@ -28,7 +28,7 @@ def print_message(message: str, style: str = "") -> None:
 def print_json(value: Any) -> None:  # noqa: ANN401 - any JSON value
     """Print a value as one line of JSON to standard output."""
     sys.stdout.write(json.dumps(value) + "\n")
-    sys.stdout.flush()  # a program may read the lines of a command that goes on
+    sys.stdout.flush()  # another program may read the lines while the command runs
 
 
 def print_outcome(message: str, style: str, fields: Mapping[str, Any], *, as_json: bool) -> None:
@@ -56,15 +56,12 @@ def cell(value: object, style: str = "") -> Text:
 
 
 def first_of(names: Iterable[str], limit: int) -> str:
-    """Return the first `limit` names as a text, with the number of the other names."""
+    """Return a text with the first `limit` names, and with the number of names after them."""
     listed = list(names)
     more = f" and {len(listed) - limit} more" if len(listed) > limit else ""
     return ", ".join(listed[:limit]) + more
 
 
 def printable(text: str) -> str:
-    """Return the text with replacement characters for those that are not printable.
-
-    Such characters could control the terminal.
-    """
+    """Replace characters that are not printable, because they could control the terminal."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)

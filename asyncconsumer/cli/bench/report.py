@@ -15,7 +15,7 @@ _MAXRSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
 
 
 class Stopwatch:
-    """The elapsed time and the CPU time of this process since the creation of the object."""
+    """A stopwatch for the elapsed time and the CPU time of this process since its creation."""
 
     def __init__(self) -> None:
         self._began = time.perf_counter()
@@ -26,7 +26,7 @@ class Stopwatch:
         return time.perf_counter() - self._began
 
     def cpu_seconds(self) -> float:
-        """Return the seconds that this process has spent on a CPU."""
+        """Return the seconds of CPU time that this process has used."""
         return time.process_time() - self._cpu_began
 
 
@@ -41,7 +41,10 @@ class BenchReport(NamedTuple):
     latencies: Sequence[float] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Return the figures, with their units in the names. A figure is None without records."""
+        """Return the figures by name. The names contain the units.
+
+        A rate of no records is None.
+        """
         figures: dict[str, Any] = {
             "records": self.records,
             "mb": self.size / 1e6,

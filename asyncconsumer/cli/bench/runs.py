@@ -24,7 +24,10 @@ _HEADER_BYTES: Final = _RUN_BYTES + _NUMBER_BYTES
 
 
 class RecordPlan(NamedTuple):
-    """The records to write. With a `rate`, at most this number of records is sent per second."""
+    """The number of records to write, the size of each value, and the records per second.
+
+    Without a `rate`, records are written as fast as possible.
+    """
 
     records: int
     size: int
@@ -32,7 +35,7 @@ class RecordPlan(NamedTuple):
 
 
 class _Tally:
-    """The records that a benchmark has read or written, and the bytes of their values."""
+    """The number of records that a benchmark has read or written, and the bytes of their values."""
 
     def __init__(self) -> None:
         self.records = 0
@@ -40,7 +43,7 @@ class _Tally:
         self.first_at: float | None = None
 
     def add(self, records: int, size: int, stopwatch: Stopwatch) -> None:
-        """Count records of one delivery."""
+        """Add the records of one delivery. `size` is the number of bytes of their values."""
         if self.first_at is None:
             self.first_at = stopwatch.seconds()
         self.records += records
@@ -201,9 +204,9 @@ async def _require_topic(topic: str, options: dict[str, Any]) -> None:
 
 
 async def _paced(plan: RecordPlan, stopwatch: Stopwatch) -> AsyncIterator[int]:
-    """Yield the numbers of the records to write, each when its record is due by the plan's rate.
+    """Yield the numbers 0, 1, 2 ... of the records to write, each when its record must be sent.
 
-    Without a rate, all records are due at once.
+    The times follow from the plan's rate. Without a rate, wait for nothing.
     """
     began = stopwatch.seconds()
     for number in range(plan.records):

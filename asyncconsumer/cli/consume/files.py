@@ -21,7 +21,7 @@ class RecordFile(AsyncResource):
     """A file with one row for each record, open for its ``async with`` block.
 
     The rows are written to a temporary file in the same folder, which replaces the file at the end.
-    After an error the temporary file is deleted. An interruption by the user is no error.
+    After an error the temporary file is deleted. If the user stops the command, the file is kept.
     """
 
     def __init__(self, path: Path, kind: FileKind) -> None:

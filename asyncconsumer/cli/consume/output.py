@@ -1,4 +1,4 @@
-"""A writer to standard output in a thread, because the reader of a pipe may be slow or gone."""
+"""A writer to standard output in a thread, because the reader of a pipe may be slow."""
 
 import asyncio
 import os

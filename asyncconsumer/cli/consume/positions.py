@@ -35,7 +35,7 @@ def parse_position(option: str, text: str) -> ResetTarget:
 
 
 async def resolve(simple: SimpleConsumer, tp: TopicPartition, position: ResetTarget) -> int:
-    """Return the offset that a position stands for in a partition."""
+    """Return the offset of a position, such as "earliest" or a time, in a partition."""
     earliest = await simple.offsets_before(*tp, EARLIEST)
     latest = await simple.offsets_before(*tp, LATEST)
     if position.offset is not None:

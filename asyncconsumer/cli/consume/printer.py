@@ -93,10 +93,10 @@ async def _commit(connector: ConsumerConnector, offsets: Mapping[TopicPartition,
 
 
 class Printer:
-    """A printer of the records of streams. It stores the offset after the last printed record.
+    """A printer of the records of streams, which remembers the offset after the last printed one.
 
-    A stream acknowledges a chunk when the next one is requested, and therefore never the last one.
-    The stored offsets are committed in its place.
+    A stream acknowledges a chunk of records only when the next chunk is requested. So it does not
+    acknowledge the last chunk, whose printed records are committed by the remembered offsets.
     """
 
     def __init__(self, options: ConsumeOptions) -> None:
@@ -124,7 +124,7 @@ class Printer:
             return
         for error in (task.result() for task in done):
             if isinstance(error, BrokenPipeError):
-                return  # the reader of the output is gone
+                return  # the reader of the output has closed the pipe
             if error is not None:
                 raise error
 
@@ -176,9 +176,9 @@ class Printer:
                 raise error
 
     def _take(self, records: decoding.Records) -> list[decoding.Record]:
-        """Return the next records to print, which end before corrupt records.
+        """Return the next records to print, up to a limit or the first corrupt record.
 
-        If the next record is corrupt, raise CorruptRecords.
+        If the first of them is corrupt, raise CorruptRecords.
         """
         limit = _RECORDS_PER_WRITE
         if self._remaining is not None:
@@ -192,7 +192,10 @@ class Printer:
         return block
 
     def _reschedule_timeout(self) -> None:
-        """Restart the idle timeout. While a write waits for a slow reader, disable it."""
+        """Restart the timeout that ends the command without records.
+
+        Disable it while a write waits for a slow reader of the output.
+        """
         if self._timeout is not None and not self._idle.expired():
             now = asyncio.get_running_loop().time()
             self._idle.reschedule(None if self._writing else now + self._timeout)

@@ -69,7 +69,7 @@ class OutputOptions(NamedTuple):
 class ReadOptions:
     """The options of `asyncconsumer consume` on Kafka.
 
-    They say what to read, which records to print, in which format, and when to stop.
+    The options say what to read, which records to print, in which format, and when to stop.
     """
 
     selection: Selection
@@ -84,7 +84,7 @@ Put: TypeAlias = Callable[[Sequence[decoding.Record]], Awaitable[OSError | None]
 
 
 class _RecordPrinter:
-    """A printer with filters and a limit, which all partitions share."""
+    """A printer of the records of all partitions, with filters, a limit and an idle timeout."""
 
     def __init__(self, options: ReadOptions, put: Put, decoder: ValueDecoder | None) -> None:
         self._options = options
@@ -95,17 +95,20 @@ class _RecordPrinter:
 
     @property
     def idle(self) -> asyncio.Timeout:
-        """Return the timeout that expires if no record arrives within the option --timeout-ms."""
+        """The timeout that expires if no record arrives within --timeout-ms."""
         return self._idle
 
     def restart_timeout(self) -> None:
-        """Restart the timeout of `idle`."""
+        """Restart the timeout `idle`, because a record has arrived."""
         if self._options.timeout_ms is not None:
             now = asyncio.get_running_loop().time()
             self._idle.reschedule(now + self._options.timeout_ms / 1000)
 
     async def print_records(self, records: Sequence[decoding.Record]) -> bool:
-        """Print the records that pass the filters. Return False when no more are to be printed."""
+        """Print the records that pass the filters. Return False if printing must stop.
+
+        It stops at the limit of records, or if the reader of the output has closed the pipe.
+        """
         self.restart_timeout()
         selected = self._options.filter.by_key(records)
         if self._decoder is not None:
@@ -117,7 +120,7 @@ class _RecordPrinter:
         if selected:
             error = await self._put(selected)
             if isinstance(error, BrokenPipeError):
-                return False  # the reader of the output is gone
+                return False  # the reader of the output has closed the pipe
             if error is not None:
                 raise error
         return self._remaining != 0

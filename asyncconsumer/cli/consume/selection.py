@@ -8,7 +8,10 @@ from asyncconsumer.records.decoding import Record
 
 
 class RecordFilter:
-    """A key and a pattern for values. A key or pattern of None selects all records."""
+    """A filter of records by their key and by a pattern for their value.
+
+    If the key or the pattern is None, it selects all records.
+    """
 
     def __init__(self, key: str | None, pattern: str | None) -> None:
         self._key = None if key is None else key.encode()

@@ -124,7 +124,10 @@ async def drop(
 
 
 def _of_sources(dead_letters: list[DeadLetter], sources: frozenset[str]) -> list[DeadLetter]:
-    """Return the dead letters that came from these topics. Print the number of all others."""
+    """Return the dead letters that came from the topics `sources`.
+
+    Print the number of all other dead letters.
+    """
     others = Counter(each.record.topic for each in dead_letters if each.record.topic not in sources)
     if others:
         counts = ", ".join(f"{topic} ({n})" for topic, n in sorted(others.items()))

@@ -12,9 +12,9 @@ _PLACE: Final = "dead_letter"
 
 
 def as_fields(dead_letter: DeadLetter) -> dict[str, Any]:
-    """Return the fields of a dead letter for JSON.
+    """Return the fields of a dead letter as values for JSON.
 
-    Bytes that are not UTF-8 become base64 objects.
+    Bytes become text. If they are not UTF-8, they become an object with their base64 text.
     """
     record = dead_letter.record
     return {

@@ -37,7 +37,7 @@ class Confirmation:
 
 
 class ConcurrentCommit(ConsumerError):
-    """Another client committed offsets of a group while a command was changing them."""
+    """An error because another client committed offsets of a group while a command changed them."""
 
     def __init__(
         self, partition: TopicPartition, store: str, written: int, current: int | None
@@ -176,7 +176,10 @@ async def _verify(
 
 
 async def _warn_of_members(cluster: ClusterAccess, name: str) -> None:
-    """Print a warning if the group has live members. One may have joined since the first check."""
+    """Print a warning if the group has live members.
+
+    This is checked again after the change, because a member may have joined meanwhile.
+    """
     group = await read_group(cluster.zookeeper, name)
     if group.members:
         text.print_message(

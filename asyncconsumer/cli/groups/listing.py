@@ -97,7 +97,7 @@ async def describe(config: ClassicConfig, *, as_json: bool) -> None:
 
 
 def known_rows(group: GroupSnapshot, partitions: Iterable[TopicPartition]) -> list[PartitionRow]:
-    """Return a row for each partition, with only the values that ZooKeeper has."""
+    """Return a row for each partition, with only the values that ZooKeeper stores."""
     return [PartitionRow(tp, *group.owner(tp), group.offsets.get(tp)) for tp in sorted(partitions)]
 
 
