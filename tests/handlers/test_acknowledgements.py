@@ -26,10 +26,10 @@ pytestmark = pytest.mark.fast
 
 
 class Sender:
-    """A producer whose records a test acknowledges. Each has a batch of its own."""
+    """A producer whose records are acknowledged by a test. Each record has its own batch."""
 
     def __init__(self) -> None:
-        self.batches: dict[bytes | None, ProducerBatch] = {}  # not done, by value
+        self.batches: dict[bytes | None, ProducerBatch] = {}  # unfinished batches by value
         self.values: list[bytes | None] = []
 
     def send_now(self, topic: str, key: bytes | None, value: bytes | None) -> RecordDelivery:
@@ -121,7 +121,7 @@ def new(kind: type[PublishingBench] = PublishingBench, **handling: Any) -> Publi
 
 @simulated(seeds=range(3))
 @pytest.mark.parametrize("kind", [PublishingBench, WaitingBench])
-async def test_items_that_wait_for_an_acknowledgement_need_no_worker(
+async def test_unacknowledged_results_occupy_no_worker(
     kind: type[PublishingBench],
 ) -> None:
     async with open_publishing(new(kind)) as bench:
@@ -143,7 +143,7 @@ async def test_items_that_wait_for_an_acknowledgement_need_no_worker(
 
 @simulated(seeds=range(3))
 @pytest.mark.parametrize("ordering", ["key", "none"])
-async def test_a_run_continues_behind_records_that_wait_for_an_acknowledgement(
+async def test_a_run_continues_after_records_with_unacknowledged_results(
     ordering: str,
 ) -> None:
     async with open_publishing(new(FilteringBench, ordering=ordering)) as bench:
@@ -162,7 +162,7 @@ async def test_a_run_continues_behind_records_that_wait_for_an_acknowledgement(
 
 
 @simulated(seeds=range(3))
-async def test_records_without_a_result_wait_for_nothing() -> None:
+async def test_records_without_a_result_are_finished_immediately() -> None:
     async with open_publishing(new(FilteringBench, ordering="key")) as bench:
         work = bench.queue.open(A, 0, None)
         submit(bench.queue, work, [record(n, b"%d" % n) for n in range(100)])
@@ -186,7 +186,7 @@ async def test_the_next_record_of_a_key_starts_after_the_acknowledgement(orderin
 
 
 @simulated(seeds=range(3))
-async def test_an_item_whose_result_is_not_written_is_tried_again() -> None:
+async def test_an_item_whose_result_is_not_written_is_retried() -> None:
     async with open_publishing(new(retry=Retry(2, backoff_ms=1))) as bench:
         work = bench.queue.open(A, 0, None)
         submit(bench.queue, work, [record(n) for n in range(3)])
@@ -259,7 +259,7 @@ async def test_a_drain_waits_for_acknowledgements() -> None:
 
 
 @simulated(seeds=range(3))
-async def test_a_drain_that_ends_early_tells_which_items_were_not_acknowledged() -> None:
+async def test_a_drain_that_times_out_reports_unacknowledged_items() -> None:
     async with open_publishing(new()) as bench:
         works = [bench.queue.open(tp, 0, None) for tp in (A, B)]
         for work in works:
@@ -272,7 +272,7 @@ async def test_a_drain_that_ends_early_tells_which_items_were_not_acknowledged()
 
 @simulated(seeds=range(3))
 @pytest.mark.parametrize("fails", [False, True])
-async def test_an_acknowledgement_after_the_loss_of_the_partition_changes_nothing(
+async def test_an_acknowledgement_after_the_loss_of_the_partition_is_ignored(
     *, fails: bool
 ) -> None:
     async with open_publishing(new()) as bench:
@@ -311,7 +311,7 @@ class CountingFence:
 
 
 @simulated(seeds=range(3))
-async def test_a_deadline_is_read_once_for_several_items_and_again_later() -> None:
+async def test_the_deadline_is_read_once_for_several_items() -> None:
     async with open_publishing(new()) as bench:
         fence = CountingFence()
         work = bench.queue.open(A, 0, fence)

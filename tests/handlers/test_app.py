@@ -42,14 +42,14 @@ def declaring(*topics: str, **handling: Any) -> ConsumerApp:
         (["t"], {"batch": Batch()}, r"handle, parameter 'value'.*list"),
     ],
 )
-def test_what_makes_no_sense_is_refused_where_it_is_declared(
+def test_invalid_declarations_are_refused(
     topics: list[str], handling: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         declaring(*topics, **handling)
 
 
-def test_a_parameter_that_nobody_understands_is_named() -> None:
+def test_an_unsupported_parameter_is_reported_with_its_name() -> None:
     app = ConsumerApp(bootstrap_servers="k:1", group_id="g")
     with pytest.raises(ConfigError, match=r"wrong, parameter 'order'"):
 
@@ -65,7 +65,7 @@ def test_a_topic_has_one_handler() -> None:
         async def other(value: bytes) -> None: ...
 
 
-def test_options_of_the_consumer_are_checked_at_once() -> None:
+def test_options_of_the_consumer_are_checked_by_the_constructor() -> None:
     with pytest.raises(ConfigError, match="Did you mean `group_id`"):
         ConsumerApp(bootstrap_servers="k:1", group_ids="g")  # type: ignore[call-arg]
 
@@ -88,14 +88,12 @@ def test_options_of_the_consumer_are_checked_at_once() -> None:
         ("partitions", [TopicPartition("t", 0)], "a group"),
     ],
 )
-def test_what_is_for_loops_is_refused_and_the_error_says_what_to_do_instead(
-    name: str, value: Any, instead: str
-) -> None:
+def test_options_for_loops_are_refused_with_advice(name: str, value: Any, instead: str) -> None:
     with pytest.raises(ConfigError, match=rf"^{name}=.* is not supported by an app: .*{instead}"):
         ConsumerApp(bootstrap_servers="k:1", group_id="g", **{name: value})
 
 
-def test_what_would_never_be_called_is_refused() -> None:
+def test_functions_that_would_never_run_are_refused() -> None:
     app = ConsumerApp(bootstrap_servers="k:1", group_id="g")
 
     async def many(value: bytes) -> AsyncIterator[int]:
@@ -116,6 +114,6 @@ def test_what_would_never_be_called_is_refused() -> None:
         Retry(on=5)  # type: ignore[arg-type]
 
 
-def test_what_is_the_default_may_be_said() -> None:
+def test_default_values_of_unsupported_options_are_accepted() -> None:
     defaults: dict[str, Any] = {"commit_policy": "auto", "on_poison": "raise"}
     ConsumerApp(bootstrap_servers="k:1", group_id="g", **defaults)

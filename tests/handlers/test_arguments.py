@@ -50,7 +50,7 @@ def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
     [functools.partial(stored, "store"), Shop().sell, Shop(), decorated(Shop().sell)],
     ids=["partial", "method", "object", "decorated"],
 )
-def test_whatever_can_be_called_is_given_what_it_is_annotated_with(
+def test_any_callable_gets_its_annotated_arguments(
     function: Callable[..., Any],
 ) -> None:
     assert given(function) == [ORDER]
@@ -64,7 +64,7 @@ def test_headers_are_pairs_or_a_dict() -> None:
     assert given(by_name) == [{"a": b"2"}, ORDER]
 
 
-def test_names_of_a_record_are_not_given_its_value() -> None:
+def test_parameters_named_like_record_fields_do_not_get_the_value() -> None:
     def topic(order: Order, topic: str) -> None: ...
     def meant(topic: Annotated[Order, Value], offset: Annotated[str, Key]) -> None: ...
     def odd(order: Order, headers: Order) -> None: ...
@@ -77,7 +77,7 @@ def test_names_of_a_record_are_not_given_its_value() -> None:
     assert given(meant) == [ORDER, "k"]
 
 
-def test_a_method_of_no_object_is_refused() -> None:
+def test_an_unbound_method_is_refused() -> None:
     with pytest.raises(ConfigError, match="not bound to an object"):
         given(Shop.sell)
 
@@ -110,12 +110,12 @@ def constrained(order: Annotated[Order, Field(description="sold")]) -> None: ...
 @pytest.mark.parametrize(
     "function", [annotated, second, optional, doubly, with_default, by_default, constrained]
 )
-def test_what_nobody_injects_is_refused(function: Callable[..., Any]) -> None:
+def test_markers_of_other_frameworks_are_refused(function: Callable[..., Any]) -> None:
     with pytest.raises(ConfigError, match=r"parameter '(db|order)'.*is not supported. Use Depends"):
         given(function)
 
 
-def test_in_a_batch_it_is_refused_as_well() -> None:
+def test_markers_of_other_frameworks_are_refused_in_batches() -> None:
     def inside(orders: list[Order], dbs: list[Db]) -> None: ...
     def environment(dbs: Annotated[list[str], Inject(get_db)]) -> None: ...
     def meant(numbers: list[Annotated[list[int], Value]]) -> None: ...
@@ -126,7 +126,7 @@ def test_in_a_batch_it_is_refused_as_well() -> None:
     assert len(arguments_of("h", meant, batch=True)) == 1
 
 
-def test_what_belongs_to_the_type_of_the_value_is_left_to_it() -> None:
+def test_annotations_within_the_type_of_the_value_are_kept() -> None:
     def numbers(values: list[Annotated[int, Field(gt=0)]], record: Record) -> None: ...
     def meant(order: Annotated[Order, Inject(get_db), Value]) -> None: ...
 
@@ -134,7 +134,7 @@ def test_what_belongs_to_the_type_of_the_value_is_left_to_it() -> None:
     assert given(meant) == [ORDER]
 
 
-def test_a_second_parameter_is_not_given_the_value_silently() -> None:
+def test_two_parameters_for_the_value_are_refused() -> None:
     def same(order: dict[str, Any], other: dict[str, Any]) -> None: ...
     def bare(order: Order, db) -> None: ...  # type: ignore[no-untyped-def] # noqa: ANN001
     def beside(order: Annotated[Order, Value], db: str) -> None: ...
@@ -174,15 +174,13 @@ async def stored_twice(store: str, order: Order, other: Order) -> None: ...
         (Shop.sell, "handler Shop.sell, parameter 'self': the method is not bound"),
     ],
 )
-def test_odd_signatures_are_refused_with_the_name_of_the_parameter(
-    function: Callable[..., Any], reason: str
-) -> None:
+def test_unsupported_signatures_are_refused(function: Callable[..., Any], reason: str) -> None:
     app = ConsumerApp(bootstrap_servers="k:9092", group_id="g")
     with pytest.raises(ConfigError, match=reason):
         app.handler("orders")(function)
 
 
-def test_the_value_is_given_twice_to_a_handler_that_asks_for_it() -> None:
+def test_marked_parameters_may_get_the_value_twice() -> None:
     def twice(order: Annotated[Order, Value], text: Annotated[str, Value]) -> None: ...
     def others(key: str, again: Annotated[str, Key], record: Record, headers: Headers) -> None: ...
 
@@ -190,7 +188,7 @@ def test_the_value_is_given_twice_to_a_handler_that_asks_for_it() -> None:
     assert given(others) == ["k", "k", RECORD, RECORD.headers]
 
 
-def test_it_is_reported_when_the_handler_is_registered() -> None:
+def test_an_invalid_signature_is_reported_at_the_registration() -> None:
     app = ConsumerApp(bootstrap_servers="k:1", group_id="g")
     with pytest.raises(ConfigError, match="handler second, parameter 'db'"):
         app.handler("t")(second)

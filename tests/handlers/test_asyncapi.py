@@ -89,7 +89,7 @@ def check_references(part: Any, document: Any) -> None:
                 check_references(each, document)
 
 
-def test_topics_types_keys_and_headers_of_a_handler() -> None:
+def test_a_document_has_topics_types_keys_and_headers() -> None:
     app = make_app()
 
     def tenant(name: Annotated[str, Header("tenant")]) -> str:
@@ -148,7 +148,7 @@ def test_topics_types_keys_and_headers_of_a_handler() -> None:
     assert schemas["Bill"]["properties"]["total"] == {"type": "number"}
 
 
-def test_values_without_a_model() -> None:
+def test_values_without_a_model_have_simple_schemas() -> None:
     app = make_app()
 
     @app.handler("texts", publish=Publish("copies", serializer="json", key=str))
@@ -190,7 +190,7 @@ def test_values_without_a_model() -> None:
     assert {"binary.bytes", "binary.blobs"} < document["operations"].keys()
 
 
-def test_topics_that_failed_records_are_written_to() -> None:
+def test_retry_and_dead_letter_topics_are_described() -> None:
     app = make_app()
     router = Router(prefix="shop.")
 
@@ -223,7 +223,7 @@ def test_a_pattern_is_a_parameter_of_the_address() -> None:
     assert r"`logs\..*`" in channel["parameters"]["topic"]["description"]
 
 
-def test_formats_of_a_schema_registry() -> None:
+def test_schemas_of_a_registry_are_included() -> None:
     app, registry = make_app(), SchemaRegistry(f"http://alice:{SECRET}@registry:8081")
 
     @app.handler("sales", publish=Publish("sums", serializer=registry.avro(schema=AVRO)))

@@ -35,18 +35,18 @@ class Bills:
 
 @pytest.mark.parametrize("ordering", ["key", "partition", "none"])
 @simulated(seeds=range(3))
-async def test_an_app_has_caught_up_when_the_records_of_then_are_processed(ordering: str) -> None:
+async def test_an_app_has_caught_up_when_existing_records_are_processed(ordering: str) -> None:
     bills = Bills(ordering=ordering, concurrency=2)
     async with bills.app.testing(partitions=3) as kafka:
         for number in range(12):
             await kafka.send("orders", str(number), partition=number % 3)
         await bills.app.caught_up()
         assert sorted(bills.finished, key=int) == [str(number) for number in range(12)]
-        await bills.app.caught_up()  # at once
+        await bills.app.caught_up()  # returns immediately
 
 
 @simulated(seeds=range(3))
-async def test_records_that_are_sent_later_are_not_waited_for() -> None:
+async def test_caught_up_does_not_wait_for_later_records() -> None:
     bills = Bills()
     bills.blocked = {"first", "later"}
     async with asyncio.TaskGroup() as group, bills.app.testing() as kafka:
@@ -64,7 +64,7 @@ async def test_records_that_are_sent_later_are_not_waited_for() -> None:
 
 
 @simulated(seeds=range(3))
-async def test_a_record_is_retried_to_the_end_and_dead_lettered() -> None:
+async def test_caught_up_waits_for_retries_and_the_dead_letter() -> None:
     bills = Bills(retry=Retry(3, backoff_ms=20_000), dead_letter_topic="dead")
     async with bills.app.testing() as kafka:
         await kafka.send("orders", "bad")
@@ -74,7 +74,7 @@ async def test_a_record_is_retried_to_the_end_and_dead_lettered() -> None:
 
 
 @simulated(seeds=range(3))
-async def test_a_record_in_the_retry_topic_is_not_waited_for() -> None:
+async def test_caught_up_does_not_wait_for_records_in_a_retry_topic() -> None:
     bills = Bills(retry=Retry(3, topic="again", delay_ms=3_600_000), dead_letter_topic="dead")
     async with bills.app.testing() as kafka:
         await kafka.send("orders", "bad")
@@ -85,7 +85,7 @@ async def test_a_record_in_the_retry_topic_is_not_waited_for() -> None:
 
 
 @simulated(seeds=range(3))
-async def test_a_partition_that_is_revoked_is_not_waited_for() -> None:
+async def test_caught_up_does_not_wait_for_a_revoked_partition() -> None:
     bills = Bills()
     async with asyncio.TaskGroup() as group, bills.app.testing(partitions=2) as kafka:
         await until(lambda: len(bills.app.consumer.assignment) == 2)
@@ -104,7 +104,7 @@ async def test_a_partition_that_is_revoked_is_not_waited_for() -> None:
 
 
 @simulated(seeds=range(3))
-async def test_the_error_of_the_app_is_raised() -> None:
+async def test_caught_up_raises_the_error_of_the_app() -> None:
     bills = Bills()
     with suppress(HandlerFailed):  # raised again at the end of the block
         async with bills.app.testing() as kafka:

@@ -1,4 +1,4 @@
-"""Finished records beyond a commit, as commit metadata: complete or cut, never wrong."""
+"""Finished records after a committed offset, as commit metadata: complete or cut, never wrong."""
 
 import base64
 import zlib
@@ -24,7 +24,9 @@ def ranges_of(base: int, lengths: list[tuple[int, int]]) -> list[tuple[int, int]
 
 
 @given(OFFSETS, LENGTHS)
-def test_what_fits_comes_back_whole(base: int, lengths: list[tuple[int, int]]) -> None:
+def test_ranges_within_the_limit_are_decoded_completely(
+    base: int, lengths: list[tuple[int, int]]
+) -> None:
     ranges = ranges_of(base, lengths)
     text = encode(base, ranges)
     assert len(text) <= LONGEST
@@ -32,7 +34,7 @@ def test_what_fits_comes_back_whole(base: int, lengths: list[tuple[int, int]]) -
 
 
 @given(OFFSETS, st.integers(30, 400), LENGTHS)
-def test_what_does_not_fit_is_left_out_from_the_end(
+def test_ranges_beyond_the_limit_are_omitted_from_the_end(
     base: int, limit: int, lengths: list[tuple[int, int]]
 ) -> None:
     ranges = ranges_of(base, lengths)
@@ -42,14 +44,14 @@ def test_what_does_not_fit_is_left_out_from_the_end(
     assert back == ranges[: len(back)]
 
 
-def test_every_other_one_of_very_many_fills_the_limit_and_no_more() -> None:
+def test_many_small_ranges_stay_within_the_limit() -> None:
     ranges = [(n, n + 1) for n in range(1, 100_000, 2)]
     text = encode(0, ranges)
     assert len(text) <= LONGEST
     assert len(decode(0, text)) >= 1_000
 
 
-def test_one_long_run_is_short() -> None:
+def test_a_long_range_has_a_short_encoding() -> None:
     assert len(encode(5, [(6, 10**9)])) < 50
 
 
@@ -68,27 +70,29 @@ def test_one_long_run_is_short() -> None:
         "asyncconsumer:1:" + base64.b64encode(b"\x00\x00" + b"\xff" * 20).decode(),
     ],
 )
-def test_what_is_foreign_or_damaged_says_nothing(text: str) -> None:
+def test_foreign_or_corrupt_metadata_decodes_to_no_ranges(text: str) -> None:
     assert list(decode(0, text)) == []
 
 
-def test_what_belongs_to_another_offset_says_nothing() -> None:
+def test_metadata_of_another_offset_decodes_to_no_ranges() -> None:
     text = encode(100, [(103, 105)])
     assert list(decode(100, text)) == [(103, 105)]
-    assert list(decode(90, text)) == []  # somebody set the group back, and kept the text
+    assert (
+        list(decode(90, text)) == []
+    )  # the group was reset to an earlier offset with the same metadata
 
 
 @given(st.text(max_size=40), OFFSETS)
-def test_no_text_at_all_raises(text: str, base: int) -> None:
+def test_any_text_decodes_without_an_error(text: str, base: int) -> None:
     decode(base, f"asyncconsumer:1:{text}")
 
 
 @given(st.binary(max_size=40), st.integers(0, 3))
-def test_no_bytes_at_all_raise(data: bytes, kind: int) -> None:
+def test_any_bytes_decode_to_valid_ranges(data: bytes, kind: int) -> None:
     text = base64.b64encode(bytes((kind,)) + data).decode()
     for start, stop in decode(0, f"asyncconsumer:1:{text}"):
         assert 0 <= start < stop
 
 
-def test_ranges_that_touch_are_one() -> None:
+def test_adjacent_ranges_are_merged() -> None:
     assert merged([(1, 3), (3, 4), (6, 6), (8, 9), (8, 12)]) == [(1, 4), (8, 12)]

@@ -46,7 +46,7 @@ def dead_letter(value: bytes, offset: int = 7) -> Record:
 
 
 @simulated(seeds=range(2))
-async def test_a_write_is_tried_until_it_succeeds() -> None:
+async def test_a_write_is_retried_until_it_succeeds() -> None:
     async with dead_letter_producer() as (cluster, producer), asyncio.TaskGroup() as group:
         cluster.kill(1)
         writing = [
@@ -64,8 +64,8 @@ async def test_a_write_is_tried_until_it_succeeds() -> None:
 
 
 @simulated(seeds=range(5))
-async def test_records_without_an_answer_are_written_once() -> None:
-    """However long the outage is, the same batch is sent again."""
+async def test_a_record_whose_response_is_lost_is_written_once() -> None:
+    """A batch is sent again after a long outage."""
     async with dead_letter_producer() as (cluster, producer), asyncio.TaskGroup() as group:
         await producer.write(dead_letter(b"first"), WRONG)
         cluster.lose_next(PRODUCE.key, Fate.LOST_AFTER)
@@ -80,20 +80,20 @@ async def test_records_without_an_answer_are_written_once() -> None:
 
 
 @simulated(seeds=range(5))
-async def test_one_that_is_refused_holds_up_no_other() -> None:
+async def test_a_refused_record_does_not_block_others() -> None:
     async with dead_letter_producer() as (cluster, producer), asyncio.TaskGroup() as group:
         cluster.producing.max_message_bytes = 1500
         large = group.create_task(producer.write(dead_letter(b"large" * 300), WRONG))
         await asyncio.sleep(60)
         await producer.write(dead_letter(b"small", 8), WRONG)
         assert not large.done()
-        cluster.producing.max_message_bytes = 15_000  # somebody changed the topic
+        cluster.producing.max_message_bytes = 15_000  # the topic was reconfigured
         await large
         assert written(cluster) == [b"small", b"large" * 300]
 
 
 @simulated(seeds=range(2))
-async def test_a_topic_that_is_not_there_is_reported() -> None:
+async def test_a_missing_topic_is_reported() -> None:
     async with dead_letter_producer("absent") as (cluster, producer), asyncio.TaskGroup() as group:
         producer.check_topic()
         await asyncio.sleep(60)
@@ -109,7 +109,7 @@ async def test_a_topic_that_is_not_there_is_reported() -> None:
 
 
 @simulated(seeds=range(2))
-async def test_a_topic_that_was_deleted_is_reported_and_used_again() -> None:
+async def test_a_deleted_topic_is_reported_and_used_after_its_recreation() -> None:
     async with dead_letter_producer() as (cluster, producer), asyncio.TaskGroup() as group:
         await producer.write(dead_letter(b"first"), WRONG)
         cluster.delete_topic("dead")
@@ -122,7 +122,7 @@ async def test_a_topic_that_was_deleted_is_reported_and_used_again() -> None:
 
 
 @simulated(seeds=range(5))
-async def test_closing_does_not_wait_for_what_cannot_be_written() -> None:
+async def test_close_does_not_wait_for_unwritable_records() -> None:
     loop = asyncio.get_running_loop()
     async with asyncio.TaskGroup() as group:
         async with dead_letter_producer() as (cluster, producer):
@@ -145,8 +145,8 @@ async def is_closed(writing: Awaitable[int]) -> bool:
 
 
 @simulated(seeds=range(2))
-async def test_dead_letters_that_nobody_waits_for_any_more_are_written_and_forgotten() -> None:
-    """Their partition was taken away. Later another topic of that name has others there."""
+async def test_dead_letters_whose_callers_were_cancelled_are_written_once() -> None:
+    """The partition was revoked. Later, a re-created topic has other records at these offsets."""
     async with dead_letter_producer() as (cluster, producer):
         cluster.kill(1)
         for _ in range(2):
@@ -165,8 +165,8 @@ async def test_dead_letters_that_nobody_waits_for_any_more_are_written_and_forgo
 
 @pytest.mark.parametrize("known", [False, True])
 @simulated(seeds=range(2))
-async def test_what_was_to_be_parked_is_not_once_nobody_waits_for_it(known: bool) -> None:
-    """The new owner of the partition would retry it after later records."""
+async def test_a_cancelled_write_to_a_retry_topic_is_withdrawn(known: bool) -> None:
+    """Otherwise the record would be retried after later records of the new owner."""
     async with dead_letter_producer() as (cluster, producer), asyncio.TaskGroup() as group:
         expected = [b"parked", b"others"]
         if known:
@@ -186,7 +186,7 @@ async def test_what_was_to_be_parked_is_not_once_nobody_waits_for_it(known: bool
 
 
 @simulated(seeds=range(2))
-async def test_two_records_of_one_place_are_two_dead_letters() -> None:
+async def test_two_records_of_one_offset_are_two_dead_letters() -> None:
     """The topic was re-created before the first record's dead letter was written."""
     async with dead_letter_producer() as (cluster, producer):
         cluster.kill(1)
@@ -227,11 +227,11 @@ def test_a_traceback_without_messages_has_the_classes_of_all_causes() -> None:
     except ExceptionGroup as error:
         text = traceback_text(error, messages=False)
     assert all(kind in text for kind in ("KeyError", "ExceptionGroup", "OSError"))
-    assert "4111" not in text.replace('("4111"', "")  # the lines of this test
+    assert "4111" not in text.replace('("4111"', "")  # the source lines of this test
 
 
-def test_what_no_text_can_hold_is_reported_all_the_same() -> None:
-    """A path that is no UTF-8, for instance, as Python has it."""
+def test_an_error_that_is_no_valid_text_is_reported_escaped() -> None:
+    """Python represents a path that is no UTF-8 by surrogates, for instance."""
     reported = dict(failure_headers(dead_letter(b"v"), Failure(ValueError("\udcff"))))
     assert reported["dlt.error.message"] == b"\\udcff"
 

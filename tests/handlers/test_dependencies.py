@@ -85,7 +85,7 @@ async def test_a_dependency_may_be_any_callable() -> None:
     assert await call(handle) == [7, 4, 42, 3]
 
 
-async def test_fastapis_depends_is_one_as_well() -> None:
+async def test_depends_of_fastapi_is_accepted() -> None:
     def db() -> str:
         return "db"
 
@@ -95,7 +95,7 @@ async def test_fastapis_depends_is_one_as_well() -> None:
     assert await call(handle) == "db"
 
 
-async def test_a_dependency_is_made_once_per_call_unless_it_is_not_cached() -> None:
+async def test_a_cached_dependency_is_created_once_per_call() -> None:
     calls = []
 
     def number() -> int:
@@ -154,7 +154,7 @@ async def test_generators_are_cleaned_up_after_the_handler(fails: bool) -> None:
     ]  # fmt: skip
 
 
-async def test_a_generator_that_swallows_the_failure_does_not_make_it_a_success() -> None:
+async def test_a_generator_that_suppresses_the_error_does_not_hide_it() -> None:
     def swallow() -> Iterator[None]:
         with pytest.raises(ValueError, match="no"):
             yield
@@ -166,7 +166,7 @@ async def test_a_generator_that_swallows_the_failure_does_not_make_it_a_success(
         await call(handle)
 
 
-async def test_a_plain_handler_in_a_thread_gets_dependencies_too() -> None:
+async def test_a_plain_handler_in_a_thread_gets_dependencies() -> None:
     async def db() -> str:
         return "db"
 
@@ -176,7 +176,7 @@ async def test_a_plain_handler_in_a_thread_gets_dependencies_too() -> None:
     assert await call(handle) == (7, 5, "db")
 
 
-async def test_context_and_state() -> None:
+async def test_context_and_state_are_passed_to_handlers() -> None:
     app = ConsumerApp(bootstrap_servers="k:1", group_id="g")
     app.state = {"pool": "the pool"}
 
@@ -207,7 +207,7 @@ async def test_context_and_state() -> None:
     assert await call(from_object, app=app) == "an attribute"
 
 
-async def test_in_a_batch_dependencies_are_made_once() -> None:
+async def test_dependencies_are_created_once_for_a_batch() -> None:
     calls = []
 
     def db(records: list[Record]) -> int:
@@ -237,7 +237,7 @@ def test_a_header_is_converted(kind: Any, value: object) -> None:
     assert argument.read(RECORD) == value
 
 
-async def test_a_header_that_is_missing() -> None:
+async def test_a_missing_header_has_its_default_or_an_error() -> None:
     async def handle(
         order: Order,
         unused: int = 1,
@@ -287,7 +287,7 @@ def test_a_dependency_that_cannot_be_called_is_refused(dependency: Any, message:
         app.handler("t")(handle)
 
 
-def test_markers_that_contradict_are_refused() -> None:
+def test_contradicting_markers_are_refused() -> None:
     def both(db: Annotated[str, Depends(str), Key]) -> None: ...
     def nested(order: Order, db: Annotated[str, Depends(str)] | None) -> None: ...
     def unsupported(version: Annotated[ConsumerApp, Header("v")]) -> None: ...

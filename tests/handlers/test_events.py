@@ -12,7 +12,7 @@ pytestmark = pytest.mark.fast
 
 
 @simulated(seeds=range(2))
-async def test_retries_and_what_is_given_up_are_reported() -> None:
+async def test_retries_and_abandoned_records_are_reported() -> None:
     tp = TopicPartition("t", 0)
     async with cluster_of() as cluster:
         app = make_app(cluster)

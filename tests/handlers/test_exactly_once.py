@@ -23,7 +23,7 @@ def make_app(**options: Any) -> ConsumerApp:
 
 
 def committed(kafka: FakeKafka, topic: str) -> list[bytes | None]:
-    """Return the values that a read_committed reader sees."""
+    """Return the values that a read_committed consumer reads."""
     partitions = range(kafka.partition_count(topic))
     return sorted(
         (
@@ -93,7 +93,7 @@ async def test_dead_letters_belong_to_the_transaction() -> None:
         assert dict(dead.headers)["dlt.error.message"] == b"no"
 
 
-async def test_each_result_that_is_too_large_is_found() -> None:
+async def test_each_result_that_is_too_large_is_dead_lettered() -> None:
     app = make_app()
 
     @app.handler("orders", publish="billed", dead_letter_topic="dead")
@@ -143,7 +143,7 @@ async def test_a_result_that_is_too_large_follows_the_failure_policy(policy: str
         await run()
 
 
-async def test_batches_and_plain_functions_are_committed_whole() -> None:
+async def test_batches_and_plain_functions_are_committed_completely() -> None:
     app = make_app()
 
     @app.handler("orders", publish="billed", batch=Batch(5, max_wait_ms=10), ordering="none")
@@ -177,12 +177,12 @@ def planned(base: int, ranges: list[tuple[int, int]], *items: list[int]) -> tupl
     return int(plan.offset), [outputs.offsets[0] for outputs in plan.outputs]
 
 
-def test_a_commit_has_the_outputs_of_the_records_that_it_marks() -> None:
+def test_a_commit_has_the_outputs_of_its_processed_records() -> None:
     assert planned(5, [(7, 9), (12, 13)], [3], [5], [6], [7], [8], [9], [12]) == (5, [3, 7, 8, 12])
     assert planned(5, [], [5]) == (5, [])
 
 
-def test_a_batch_is_marked_completely_or_not_at_all() -> None:
+def test_a_batch_is_committed_completely_or_not_at_all() -> None:
     assert planned(5, [(7, 9)], [3, 4], [7, 8]) == (5, [3, 7])
     assert planned(5, [(7, 9), (11, 12)], [3], [8, 9], [11]) == (5, [3])
     assert planned(5, [(7, 9)], [2], [3, 9], [7]) == (3, [2])
@@ -225,7 +225,7 @@ async def test_a_retry_topic_is_refused() -> None:
             pass
 
 
-def test_a_worker_of_an_exactly_once_app_has_transactions_of_its_own() -> None:
+def test_each_worker_of_an_exactly_once_app_has_its_transactional_id() -> None:
     app = ConsumerApp(
         bootstrap_servers="kafka:9092", group_id="g", exactly_once=True, transactional_id="x"
     )

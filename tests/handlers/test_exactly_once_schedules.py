@@ -20,7 +20,7 @@ pytestmark = pytest.mark.fast
 A = TopicPartition("t", 0)
 
 
-def test_whatever_happens_each_result_is_there_once_and_in_order() -> None:
+def test_each_result_is_written_once_and_in_order() -> None:
     for seed in range(6):
         play(run_schedule, seed)
 
@@ -47,14 +47,14 @@ def _ignores_what_the_last_owner_processed(patch: pytest.MonkeyPatch) -> None:
         _ignores_what_the_last_owner_processed,
     ],
 )
-def test_a_mistake_shows_in_the_schedules(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     bug(monkeypatch)
     must_find(run_schedule)
 
 
 @simulated(seeds=range(3))
-async def test_a_new_leader_does_not_repeat_what_was_processed_before_it() -> None:
-    """The records of the old leader and those of the new one come in one chunk."""
+async def test_records_processed_before_a_new_leader_are_not_repeated() -> None:
+    """One chunk has records of the old and of the new leader."""
     seen: list[int] = []
     blocked = asyncio.Event()
     async with cluster_of(brokers=3) as cluster:
@@ -82,8 +82,8 @@ async def test_a_new_leader_does_not_repeat_what_was_processed_before_it() -> No
 
 
 @simulated(seeds=range(3))
-async def test_a_member_that_leaves_repeats_a_transaction_that_was_fenced() -> None:
-    """The partition is not read any more, but its last offsets are committed with their outputs."""
+async def test_a_leaving_member_repeats_a_fenced_transaction() -> None:
+    """The partition is no longer read, but its last offsets are committed with their outputs."""
     async with cluster_of() as cluster:
         cluster.add_topic("out")
         cluster.append("t", 0, 3)
@@ -112,8 +112,8 @@ async def test_a_member_that_leaves_repeats_a_transaction_that_was_fenced() -> N
 
 
 @simulated(seeds=range(3))
-async def test_offsets_are_loaded_after_the_transaction_of_the_member_itself() -> None:
-    """A member that was lost may return in its generation, where its transaction still commits."""
+async def test_a_member_loads_offsets_after_its_own_transaction() -> None:
+    """A lost member may return to its generation while its transaction is being committed."""
     async with cluster_of() as cluster:
         cluster.add_topic("out")
         cluster.append("t", 0, 3)

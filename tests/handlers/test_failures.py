@@ -30,7 +30,7 @@ BAD = ValueError("bad")
 
 
 class ControlledDeadLetters:
-    """Dead letters that a test lets be written, or not."""
+    """Dead letters whose writes a test can block."""
 
     def __init__(self, bench: Bench) -> None:
         self.written: list[tuple[int, Failure]] = []
@@ -43,10 +43,10 @@ class ControlledDeadLetters:
         self.written.append((record.offset, failure))
 
 
-# --- when to try again ---------------------------------------------------------------------------
+# --- retries -------------------------------------------------------------------------------------
 
 
-def test_waits_double_up_to_the_longest_and_chance_changes_them() -> None:
+def test_the_backoff_doubles_up_to_its_limit_with_jitter() -> None:
     retry = Retry(attempts=8, backoff_ms=100, max_backoff_ms=1_000, jitter=0)
     waits = [retry.wait(n, BAD, Random(1)) for n in range(1, 9)]
     assert waits == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0, None]
@@ -55,30 +55,30 @@ def test_waits_double_up_to_the_longest_and_chance_changes_them() -> None:
     assert all(0.05 <= (wait or 0) <= 0.15 for wait in by_chance)
 
 
-def test_only_what_was_named_is_tried_again() -> None:
+def test_only_the_given_errors_are_retried() -> None:
     retry = Retry(3, on=(OSError,))
     assert retry.wait(1, BAD, Random(1)) is None
     assert retry.wait(1, ConnectionError(), Random(1)) is not None
-    assert Retry(3, on=OSError).on == (OSError,)  # type: ignore[arg-type] # as `except` takes it
+    assert Retry(3, on=OSError).on == (OSError,)  # type: ignore[arg-type] # like the argument of `except`
 
 
 @pytest.mark.parametrize(
     "wrong",
     [{"attempts": 0}, {"jitter": 2}, {"backoff_ms": 9, "max_backoff_ms": 8}, {"on": ("x",)}],
 )
-def test_a_retry_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
+def test_an_invalid_retry_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong)).removeprefix("max_")):
         Retry(**wrong)
 
 
 @simulated(seeds=range(5))
-async def test_a_retry_keeps_its_key_waiting_and_nobody_else() -> None:
+async def test_a_retry_blocks_only_its_key() -> None:
     async with open_bench(concurrency=1, retry=Retry(3, backoff_ms=1_000, jitter=0)) as bench:
         work = bench.queue.open(A, 0, None)
         submit(bench.queue, work, [record(0, b"a"), record(1, b"a"), record(2, b"b")])
         await settle()
         await bench.fail(0, BAD)
-        assert bench.begun == [0, 2]  # the only worker is free for others
+        assert bench.begun == [0, 2]  # the only worker is free for other keys
         await bench.finish(2)
         assert work.ledger.committable() == 0
         await asyncio.sleep(1.01)
@@ -95,7 +95,7 @@ async def test_a_retry_keeps_its_key_waiting_and_nobody_else() -> None:
 
 
 @simulated(seeds=range(5))
-async def test_what_is_lost_while_it_waits_is_not_tried_again() -> None:
+async def test_a_record_lost_during_the_backoff_is_not_retried() -> None:
     async with open_bench(concurrency=1, retry=Retry(3, backoff_ms=1_000)) as bench:
         work = bench.queue.open(A, 0, None)
         submit(bench.queue, work, [record(0, b"a")])
@@ -108,8 +108,10 @@ async def test_what_is_lost_while_it_waits_is_not_tried_again() -> None:
 
 @pytest.mark.parametrize("batch", [None, Batch(2, 5)], ids=["singly", "batch"])
 @simulated(seeds=range(5))
-async def test_what_was_to_be_tried_again_at_the_end_is_reported(batch: Batch | None) -> None:
-    """The record is begun and unfinished, though no task has to be cancelled."""
+async def test_a_record_that_waits_for_a_retry_is_reported_by_the_drain(
+    batch: Batch | None,
+) -> None:
+    """The record is unfinished, although no task has to be cancelled."""
     retry = Retry(3, backoff_ms=30_000)
     async with open_bench(ordering="none", concurrency=3, batch=batch, retry=retry) as bench:
         work = bench.queue.open(A, 0, None)
@@ -124,11 +126,11 @@ async def test_what_was_to_be_tried_again_at_the_end_is_reported(batch: Batch | 
         assert await drain([bench.queue], 5)
 
 
-# --- giving up -----------------------------------------------------------------------------------
+# --- after the last attempt ----------------------------------------------------------------------
 
 
 @simulated(seeds=range(5))
-async def test_after_the_last_attempt_it_is_a_dead_letter() -> None:
+async def test_a_record_is_dead_lettered_after_the_last_attempt() -> None:
     async with open_bench(concurrency=2, retry=Retry(2, backoff_ms=0)) as bench:
         dead_letter_records = ControlledDeadLetters(bench)
         work = bench.queue.open(A, 0, None)
@@ -146,7 +148,7 @@ async def test_after_the_last_attempt_it_is_a_dead_letter() -> None:
 
 
 @simulated(seeds=range(5))
-async def test_a_dead_letter_that_is_not_written_yet_is_not_finished() -> None:
+async def test_a_record_is_unfinished_until_its_dead_letter_is_written() -> None:
     async with open_bench(concurrency=2) as bench:
         dead_letter_records = ControlledDeadLetters(bench)
         dead_letter_records.open.clear()
@@ -184,7 +186,7 @@ async def test_a_lost_partition_ends_the_wait_for_a_dead_letter() -> None:
 
 
 @simulated(seeds=range(5))
-async def test_without_dead_letters_it_is_the_end() -> None:
+async def test_a_failure_without_dead_letters_stops_the_app() -> None:
     async with open_bench(concurrency=2) as bench:
         work = bench.queue.open(A, 0, None)
         submit(bench.queue, work, [record(0, b"a"), record(1, b"b")])
@@ -198,7 +200,7 @@ async def test_without_dead_letters_it_is_the_end() -> None:
 
 
 @simulated(seeds=range(5))
-async def test_what_may_be_skipped_is_skipped() -> None:
+async def test_a_failed_record_is_skipped_if_the_policy_allows_it() -> None:
     async with open_bench(concurrency=1, on_error="skip") as bench:
         work = bench.queue.open(A, 0, None)
         submit(bench.queue, work, [record(0, b"a"), record(1, b"a")])
@@ -213,7 +215,7 @@ async def test_what_may_be_skipped_is_skipped() -> None:
 
 
 @simulated(seeds=range(5))
-async def test_a_handler_that_takes_too_long_has_failed() -> None:
+async def test_a_handler_that_exceeds_its_timeout_has_failed() -> None:
     async with open_bench(
         concurrency=1, handler_timeout_ms=500, retry=Retry(2, backoff_ms=0)
     ) as bench:
@@ -230,7 +232,7 @@ async def test_a_handler_that_takes_too_long_has_failed() -> None:
 
 
 @simulated(seeds=range(2))
-async def test_a_handler_that_returns_because_its_time_is_up_has_failed() -> None:
+async def test_a_handler_that_suppresses_its_timeout_has_failed() -> None:
     async def handle(value: bytes) -> None:
         with suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
@@ -259,7 +261,7 @@ def bench_for(function: Any, **handling: Any) -> Bench:
 
 
 @simulated(seeds=range(5))
-async def test_what_cannot_be_read_is_a_dead_letter_at_once() -> None:
+async def test_a_deserialization_error_is_dead_lettered_without_retry() -> None:
     seen: list[object] = []
 
     async def handle(value: dict[str, int]) -> None:
@@ -284,17 +286,17 @@ async def test_what_cannot_be_read_is_a_dead_letter_at_once() -> None:
 
 @pytest.mark.parametrize("batch", [None, Batch(1, 5)], ids=["singly", "batch"])
 @simulated(seeds=range(2))
-async def test_what_time_may_mend_is_no_poison(batch: Batch | None) -> None:
-    """Though nothing is to be tried again: that is for what the handler itself does."""
+async def test_a_temporary_deserialization_error_is_retried(batch: Batch | None) -> None:
+    """The option `retry` applies only to errors of the handler itself."""
     seen: list[object] = []
     up = asyncio.Event()
 
-    async def asks(data: bytes) -> int:
+    async def deserialize(data: bytes) -> int:
         if not up.is_set():
-            raise RegistryUnavailable("http://registry", "nobody there")
+            raise RegistryUnavailable("http://registry", "connection refused")
         return len(data)
 
-    made = make_deserializer(asks)
+    made = make_deserializer(deserialize)
 
     async def handle(value: Annotated[int, made]) -> None:
         seen.append(value)
@@ -318,7 +320,7 @@ async def test_what_time_may_mend_is_no_poison(batch: Batch | None) -> None:
 
 
 @simulated(seeds=range(5))
-async def test_the_others_of_a_batch_are_none_the_worse_for_it() -> None:
+async def test_poison_in_a_batch_does_not_affect_other_records() -> None:
     seen: list[object] = []
 
     async def handle(values: list[dict[str, int]], records: list[Record]) -> None:
@@ -341,7 +343,7 @@ async def test_the_others_of_a_batch_are_none_the_worse_for_it() -> None:
 
 
 @simulated(seeds=range(5))
-async def test_a_batch_that_fails_is_tried_again_whole() -> None:
+async def test_a_failed_batch_is_retried_completely() -> None:
     batch = Batch(3, 5)
     async with open_bench(ordering="none", batch=batch, retry=Retry(2, backoff_ms=0)) as bench:
         dead_letter_records = ControlledDeadLetters(bench)

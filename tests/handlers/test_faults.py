@@ -1,4 +1,4 @@
-"""Apps on a fake Kafka, on virtual time: what they must bear from brokers, hosts and users."""
+"""Apps on a fake Kafka, with faults of brokers and hosts, on virtual time."""
 
 import asyncio
 import re
@@ -31,10 +31,10 @@ pytestmark = pytest.mark.fast
 A = TopicPartition("t", 0)
 
 
-# --- a broker that takes little text beside an offset --------------------------------------------
+# --- a broker with a small limit for commit metadata ---------------------------------------------
 
 
-class Terse(GroupCluster):
+class SmallMetadataCluster(GroupCluster):
     """A cluster with a small `offset.metadata.max.bytes`."""
 
     longest = 100
@@ -48,9 +48,9 @@ class Terse(GroupCluster):
 
 @pytest.mark.parametrize("longest", [100, 0])
 @simulated(seeds=range(2))
-async def test_offsets_are_committed_though_the_broker_takes_little_text(longest: int) -> None:
-    """Every third record is not finished: there is much to tell."""
-    async with Terse(Random(1)) as cluster:
+async def test_commit_metadata_is_cut_to_the_limit_of_the_broker(longest: int) -> None:
+    """A third of the records is unfinished, so the metadata is long."""
+    async with SmallMetadataCluster(Random(1)) as cluster:
         cluster.longest = longest
         cluster.add_topic("t", 1)
         cluster.append("t", 0, 2_000, batches=10)
@@ -69,15 +69,15 @@ async def test_offsets_are_committed_though_the_broker_takes_little_text(longest
             assert await app.consumer.commit() == {A: int(done)}
         row = cluster.storage.offsets["g"]["t", 0]
         assert row["offset"] == done
-        reported, all_of_it = decode(done, row["metadata"]), decode(done, done.metadata)
+        reported, complete = decode(done, row["metadata"]), decode(done, done.metadata)
         assert len(row["metadata"]) <= longest
         assert bool(reported) == bool(longest)
-        assert list(reported) == list(all_of_it)[: len(reported)]
+        assert list(reported) == list(complete)[: len(reported)]
 
 
 @simulated(seeds=range(2))
-async def test_a_text_of_the_users_is_not_cut() -> None:
-    async with Terse(Random(1)) as cluster:
+async def test_metadata_of_the_user_is_not_cut() -> None:
+    async with SmallMetadataCluster(Random(1)) as cluster:
         cluster.add_topic("t", 1)
         cluster.append("t", 0, 10)
         app = make_app(cluster, auto_commit_interval_ms=10**6)
@@ -96,8 +96,8 @@ async def test_a_text_of_the_users_is_not_cut() -> None:
 
 
 @simulated(seeds=range(1))
-async def test_a_retry_topic_without_a_leader_is_waited_for() -> None:
-    """For longer than a question is asked again and again, as any topic would be."""
+async def test_an_app_waits_for_the_leader_of_a_retry_topic() -> None:
+    """The leader is missing for longer than requests are repeated."""
     async with GroupCluster(Random(1), brokers=2) as cluster:
         for topic in ("t", "r"):
             cluster.add_topic(topic, 1, replicas=1)
@@ -122,8 +122,10 @@ async def test_a_retry_topic_without_a_leader_is_waited_for() -> None:
 
 @pytest.mark.parametrize(("ahead_ms", "wait"), [(-500, 0.5), (0, 1.0), (3_600_000, 1.0)])
 @simulated(seeds=range(1))
-async def test_nothing_waits_longer_than_its_delay(ahead_ms: int, wait: float) -> None:
-    """Though the clock of the host that wrote it to the retry topic is an hour ahead."""
+async def test_a_clock_of_another_host_does_not_extend_the_retry_delay(
+    ahead_ms: int, wait: float
+) -> None:
+    """The clock of the host that wrote the record to the retry topic may be an hour ahead."""
     clock = asyncio.get_running_loop().time
     begun: list[tuple[int, float]] = []
 
@@ -171,7 +173,7 @@ async def test_nothing_waits_longer_than_its_delay(ahead_ms: int, wait: float) -
 )
 @pytest.mark.parametrize("options", [{}, {"group_protocol": "consumer"}])
 @simulated(seeds=range(1))
-async def test_flags_of_a_pattern_count_also_beside_other_handlers(
+async def test_flags_of_a_pattern_apply_to_that_pattern_only(
     pattern: str | re.Pattern[str], options: dict[str, Any]
 ) -> None:
     seen: Counter[str] = Counter()
@@ -194,7 +196,7 @@ async def test_flags_of_a_pattern_count_also_beside_other_handlers(
     assert seen == {"ORDERS": 1, "x": 10}
 
 
-def test_the_error_for_a_pattern_flag_names_the_flag() -> None:
+def test_flags_of_a_pattern_are_part_of_its_text() -> None:
     assert PatternSubscription("orders.*").text == "orders.*"
     assert PatternSubscription(re.compile("a|b", re.IGNORECASE)).text == "(?i:a|b)"
     assert PatternSubscription("(?i)a|b").text == "(?i:a|b)"
@@ -227,21 +229,21 @@ async def test_two_workers_of_one_static_member_do_not_fence_each_other() -> Non
     assert sorted(seen.values()) == [5, 5]
 
 
-# --- handlers that take long ---------------------------------------------------------------------
+# --- slow handlers -------------------------------------------------------------------------------
 
 
 @simulated(seeds=range(1))
-async def test_a_handler_that_is_too_slow_is_so_until_it_is_quicker() -> None:
-    """The handler is neither healthy after each record nor idle while it works."""
+async def test_a_slow_handler_is_reported_until_it_is_faster() -> None:
+    """The handler is neither healthy after each record nor idle while it runs."""
     async with GroupCluster(Random(1)) as cluster:
         cluster.add_topic("t", 1)
         cluster.append("t", 0, 15)
         app = make_app(cluster, stall_timeout_ms=10_000)
-        takes = 12.0
+        seconds_per_record = 12.0
 
         @app.handler("t", ordering="partition")
         async def handle(record: Record) -> None:
-            await asyncio.sleep(takes)
+            await asyncio.sleep(seconds_per_record)
 
         def working() -> bool:
             return app.health().handlers[handle.__qualname__].running > 0
@@ -252,7 +254,7 @@ async def test_a_handler_that_is_too_slow_is_so_until_it_is_quicker() -> None:
             for second in range(100):
                 states.append(app.status().state)
                 assert app.status().ready == (states[-1] != "handler_bound")
-                takes = 12.0 if second < 70 else 1.0
+                seconds_per_record = 12.0 if second < 70 else 1.0
                 await asyncio.sleep(1)
             assert (app.status().state, app.status().ready) == ("idle", True)
     changes = [state for state, _ in groupby(states)]

@@ -1,4 +1,4 @@
-"""Interceptors of an app see what its handlers are given, and what is committed."""
+"""Interceptors of an app see the records of its handlers and the committed offsets."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.fast
 
 
 class Numbers(Interceptor):
-    """Gives each record another value, and another key."""
+    """An interceptor that replaces the value and the key of each record."""
 
     def __init__(self) -> None:
         self.consumed: list[int] = []
@@ -58,7 +58,7 @@ async def test_interceptors_of_an_app_are_called(kind: Any, batch: Batch | None)
     assert [row for row in seen if row[0] != 3] == changed
 
 
-def test_what_waited_in_a_retry_topic_is_not_seen_again() -> None:
+def test_interceptors_do_not_see_records_of_retry_topics_again() -> None:
     numbers = Numbers()
     see = on_consume(Interceptors([numbers]), {"retry"})
     assert see is not None

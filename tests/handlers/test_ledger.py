@@ -1,4 +1,4 @@
-"""Offsets that may be committed, in whatever order records are finished."""
+"""Offsets that may be committed, for records that are finished in any order."""
 
 from math import inf
 
@@ -30,7 +30,7 @@ def committed(ledger: Ledger) -> Offset:
     return offset
 
 
-def test_nothing_is_committed_beyond_the_first_that_is_not_finished() -> None:
+def test_the_first_unfinished_record_limits_the_commit() -> None:
     ledger = Ledger(10)
     for offset in range(10, 15):
         begin(ledger, offset)
@@ -44,25 +44,25 @@ def test_nothing_is_committed_beyond_the_first_that_is_not_finished() -> None:
     assert committed(ledger).metadata == ""
 
 
-def test_where_to_begin_is_not_known_before_it_was_read() -> None:
+def test_no_offset_is_committable_before_the_first_record() -> None:
     ledger = Ledger(EARLIEST)
     assert ledger.committable() is None
     ledger.advance_position(3, 0)
     assert committed(ledger) == 3
 
 
-def test_offsets_without_a_record_hold_nothing_up() -> None:
+def test_gaps_between_offsets_do_not_limit_the_commit() -> None:
     ledger = Ledger(0)
-    for offset in (3, 9):  # the others were compacted away
+    for offset in (3, 9):  # the other records were compacted
         begin(ledger, offset)
-    ledger.advance_position(20, 0)  # and markers of transactions follow
+    ledger.advance_position(20, 0)  # transaction markers follow
     ledger.finish(3)
     assert committed(ledger) == 9
     ledger.finish(9)
     assert committed(ledger) == 20
 
 
-def test_what_was_finished_before_is_reported_again_until_it_was_passed() -> None:
+def test_finished_ranges_are_reported_until_the_commit_passes_them() -> None:
     first = Ledger(0)
     for offset in range(10):
         begin(first, offset)
@@ -73,12 +73,14 @@ def test_what_was_finished_before_is_reported_again_until_it_was_passed() -> Non
     assert [n for n in range(10) if second.is_finished(n)] == [2, 3, 7]
     begin(second, 0)
     second.advance_position(1, 0)
-    third = Ledger(committed(second))  # it was killed before it got any further
+    third = Ledger(
+        committed(second)
+    )  # the second owner was killed before it finished another record
     assert [n for n in range(10) if third.is_finished(n)] == [2, 3, 7]
 
 
 def beyond(kept_epoch: int, *met: int) -> list[int]:
-    """Return the offsets that count as finished beyond a commit of these leaders."""
+    """Return the offsets that count as finished after a commit, with the epochs of its leaders."""
     first = Ledger(0)
     for offset in range(5):
         begin(first, offset)
@@ -91,20 +93,18 @@ def beyond(kept_epoch: int, *met: int) -> list[int]:
     return [n for n in range(5) if second.is_finished(n)]
 
 
-def test_what_a_later_leader_wrote_was_not_finished_by_anyone() -> None:
+def test_records_of_a_later_leader_do_not_count_as_finished() -> None:
     assert beyond(3, 1, 3) == [2, 3]
     assert beyond(3, 3, 4) == []
     assert beyond(3, 4, 3) == []
 
 
 @pytest.mark.parametrize(("retained", "met"), [(-1, 0), (0, -1), (-1, -1)])
-def test_where_the_leader_is_not_known_records_are_repeated_rather_than_lost(
-    retained: int, met: int
-) -> None:
+def test_records_are_repeated_if_the_leader_epoch_is_unknown(retained: int, met: int) -> None:
     assert beyond(retained, met) == []
 
 
-def test_what_was_finished_before_keeps_its_leader_until_it_was_passed() -> None:
+def test_finished_ranges_keep_their_leader_epoch_until_passed() -> None:
     ledger = Ledger(Offset(0, leader_epoch=3, metadata=encode(0, [(2, 3)])))
     ledger.drop_if_truncated(1)
     begin(ledger, 0)
@@ -118,14 +118,14 @@ OPERATIONS = st.lists(st.tuples(st.sampled_from("rfffkm"), st.integers(0, 40)), 
 
 
 @given(OPERATIONS)
-def test_nothing_is_lost_and_what_was_reported_is_not_repeated(
+def test_no_record_is_lost_and_no_committed_record_is_repeated(
     moves: list[tuple[str, int]],
 ) -> None:
-    """Read (r), finish (f), commit (m), be killed (k), in any order; offsets 5n are not there."""
+    """Read (r), finish (f), commit (m), be killed (k), in any order. Offsets 5n do not exist."""
     retained = Offset(0)
     ledger, in_flight, position = Ledger(retained), list[int](), 0
-    finished: set[int] = set()  # as far as this ledger can know
-    known: set[int] = set()  # when the last commit was made
+    finished: set[int] = set()  # known to the current ledger
+    known: set[int] = set()  # known to the last commit
     for move, number in moves:
         if move == "r":
             for offset in range(position, position + 1 + number % 7):
@@ -144,9 +144,9 @@ def test_nothing_is_lost_and_what_was_reported_is_not_repeated(
             assert reported >= retained
             retained, known = reported, set(finished)
             later = Ledger(reported)
-            failure_headers = {
+            reported_finished = {
                 n for n in range(position + 50) if n % 5 and (n < reported or later.is_finished(n))
             }
-            assert failure_headers == finished
+            assert reported_finished == finished
         elif move == "k":
             ledger, in_flight, position, finished = Ledger(retained), [], int(retained), set(known)

@@ -16,8 +16,8 @@ from tests.support.worlds.handlers import cluster_of, make_app, until
 pytestmark = pytest.mark.fast
 
 
-class Life:
-    """A lifespan that notes what happens."""
+class RecordingLifespan:
+    """A lifespan that records its steps."""
 
     def __init__(self, cluster: GroupCluster) -> None:
         self.seen: list[str] = []
@@ -31,7 +31,7 @@ class Life:
         self.seen.append("exit")
 
 
-def app_with(cluster: GroupCluster, life: Life, **options: Any) -> ConsumerApp:
+def app_with(cluster: GroupCluster, life: RecordingLifespan, **options: Any) -> ConsumerApp:
     app = make_app(cluster, lifespan=life.open, **options)
 
     @app.handler("t")
@@ -45,10 +45,10 @@ def app_with(cluster: GroupCluster, life: Life, **options: Any) -> ConsumerApp:
 
 @pytest.mark.parametrize("in_a_web_app", [False, True])
 @simulated(seeds=range(2))
-async def test_the_lifespan_is_around_everything(in_a_web_app: bool) -> None:
+async def test_the_lifespan_surrounds_the_membership_and_the_drain(in_a_web_app: bool) -> None:
     async with cluster_of() as cluster:
         cluster.append("t", 0, 1)
-        life = Life(cluster)
+        life = RecordingLifespan(cluster)
         app = app_with(cluster, life)
         async with app.lifespan(FastAPI()) if in_a_web_app else app:
             await until(lambda: len(life.seen) == 2)
@@ -57,7 +57,7 @@ async def test_the_lifespan_is_around_everything(in_a_web_app: bool) -> None:
 
 
 @simulated(seeds=range(2))
-async def test_an_error_fails_the_start_with_its_cause() -> None:
+async def test_an_error_of_the_lifespan_fails_the_start() -> None:
     @asynccontextmanager
     async def broken(app: ConsumerApp) -> AsyncIterator[None]:
         if app.state is None:
@@ -76,9 +76,9 @@ async def test_an_error_fails_the_start_with_its_cause() -> None:
 
 
 @simulated(seeds=range(2))
-async def test_the_lifespan_ends_after_a_failure_and_begins_again() -> None:
+async def test_the_lifespan_ends_after_a_failure_and_restarts() -> None:
     async with cluster_of() as cluster:
-        life = Life(cluster)
+        life = RecordingLifespan(cluster)
         app = make_app(cluster, lifespan=life.open)
 
         @app.handler("t")
@@ -93,7 +93,7 @@ async def test_the_lifespan_ends_after_a_failure_and_begins_again() -> None:
             assert life.seen.count("exit") == number
 
 
-async def test_a_lifespan_that_is_none_is_refused() -> None:
+async def test_an_invalid_lifespan_is_refused() -> None:
     options: Any = {"bootstrap_servers": "k:1", "group_id": "g"}
     with pytest.raises(ConfigError, match="`lifespan` must be a function"):
         ConsumerApp(**{**options, "lifespan": "open"})

@@ -30,7 +30,7 @@ from tests.support.worlds.handlers import cluster_of, make_app, until
 pytestmark = pytest.mark.fast
 
 
-def noting(name: str, seen: list[str]) -> Middleware:
+def recording(name: str, seen: list[str]) -> Middleware:
     async def note(call_next: CallNext, context: Context) -> Any:
         seen.append(f"{name} before {[record.offset for record in context.records]}")
         try:
@@ -42,7 +42,7 @@ def noting(name: str, seen: list[str]) -> Middleware:
 
 
 class Counting:
-    """A middleware that is an object."""
+    """A middleware object that counts attempts."""
 
     def __init__(self) -> None:
         self.attempts: list[int] = []
@@ -58,10 +58,10 @@ async def test_middlewares_are_called_from_the_outermost(batch: Batch | None) ->
     seen: list[str] = []
     async with cluster_of() as cluster:
         cluster.append("t", 0, 1)
-        app = make_app(cluster, middlewares=[noting("app", seen)])
-        outer = Router(middlewares=[noting("outer", seen)])
-        inner = Router(middlewares=[noting("inner", seen)])
-        own = [noting("first", seen), noting("second", seen)]
+        app = make_app(cluster, middlewares=[recording("app", seen)])
+        outer = Router(middlewares=[recording("outer", seen)])
+        inner = Router(middlewares=[recording("inner", seen)])
+        own = [recording("first", seen), recording("second", seen)]
 
         async def handle_all(records: list[Record]) -> None:
             seen.append("handler")
@@ -123,7 +123,7 @@ async def plain(call_next: CallNext) -> None: ...
         (SimpleNamespace(publish=plain), "cannot be called with call_next and record"),
     ],
 )
-def test_a_middleware_that_is_none_is_refused(middleware: Any, message: str) -> None:
+def test_an_invalid_middleware_is_refused(middleware: Any, message: str) -> None:
     app = ConsumerApp(bootstrap_servers="k:1", group_id="g")
     for declare in (
         lambda: app.handler("t", middlewares=[middleware]),
@@ -136,7 +136,7 @@ def test_a_middleware_that_is_none_is_refused(middleware: Any, message: str) -> 
         app.handler("t", middlewares=middleware)
 
 
-def test_a_prefix_is_put_before_all_topics_of_a_handler() -> None:
+def test_a_prefix_applies_to_all_topics_of_a_handler() -> None:
     router = Router(prefix="shop.")
 
     @router.handler("orders", retry=Retry(topic="again"), dead_letter_topic="dead")
@@ -178,7 +178,7 @@ def test_nested_routers_add_their_prefixes() -> None:
     assert app.reads("a.b.c.d")
 
 
-def test_routers_are_checked() -> None:
+def test_invalid_routers_are_refused() -> None:
     app = ConsumerApp(bootstrap_servers="k:1", group_id="g")
     router = Router()
 
@@ -213,7 +213,7 @@ class Publishing:
 
 
 @pytest.mark.parametrize("exactly_once", [False, True])
-async def test_middlewares_around_what_handlers_publish(exactly_once: bool) -> None:
+async def test_middlewares_are_called_for_published_results(exactly_once: bool) -> None:
     seen: list[str] = []
 
     class Both(Publishing):

@@ -1,4 +1,4 @@
-"""Logs, events, pages and reprs tell the kind of an error and its place, nothing of a record."""
+"""Logs, events, pages and reprs show the class and place of an error, and no record contents."""
 
 import copy
 import logging
@@ -54,7 +54,7 @@ def own(data: bytes) -> int:
     ids=lambda kind: getattr(kind, "__name__", str(kind)),
 )
 @pytest.mark.parametrize("part", ["key", "value"])
-def test_what_does_not_deserialize_is_not_shown(requested: Any, part: Any) -> None:
+def test_a_deserialization_error_does_not_show_the_data(requested: Any, part: Any) -> None:
     read = make_deserializer(requested).reader(part)
     with pytest.raises(DeserializationFailed) as caught:
         read(Record("t", 3, 7, key=BAD, value=BAD))
@@ -63,7 +63,7 @@ def test_what_does_not_deserialize_is_not_shown(requested: Any, part: Any) -> No
     assert CARD in str(caught.value.record.value)  # type: ignore[attr-defined]
 
 
-def test_a_copy_of_it_has_the_record() -> None:
+def test_a_copy_of_a_deserialization_error_has_the_record() -> None:
     record = Record("t", 3, 7, value=BAD)
     error = DeserializationFailed("value", record, "t[3]@7", "ValueError", retriable=True)
     again = copy.copy(error)
@@ -82,8 +82,8 @@ async def test_bytes_without_a_frame_are_not_shown() -> None:
     assert "4111" not in shown(caught.value)
 
 
-def test_the_dead_letter_tells_all() -> None:
-    """Readers of dead letters may read the record, too."""
+def test_the_dead_letter_has_the_complete_error_message() -> None:
+    """Readers of dead letters may read the record as well."""
     with pytest.raises(DeserializationFailed) as caught:
         make_deserializer(Order).reader("value")(Record("t", 3, 7, value=BAD))
     reported = dict(failure_headers(caught.value.record, Failure(caught.value)))  # type: ignore[arg-type]
@@ -91,7 +91,7 @@ def test_the_dead_letter_tells_all() -> None:
 
 
 @pytest.mark.parametrize("foreign", [ValueError(CARD), KeyError(CARD), RuntimeError()])
-def test_of_a_foreign_exception_only_the_kind_is_shown(foreign: Exception) -> None:
+def test_only_the_class_of_a_foreign_exception_is_shown(foreign: Exception) -> None:
     kind = type(foreign).__name__
     assert brief(foreign) == kind
     for text in (repr(foreign), f"{kind}: {foreign}"):
@@ -116,9 +116,7 @@ async def takes_order(order: Order) -> None: ...
 async def takes_number(amount: Annotated[int, int64], record: Record) -> None: ...
 
 
-def parse_failure_headers(
-    caplog: pytest.LogCaptureFixture, handle: Handle, **how: Any
-) -> tuple[str, str]:
+def log_and_pages(caplog: pytest.LogCaptureFixture, handle: Handle, **how: Any) -> tuple[str, str]:
     """Return the log and the pages of an app whose handler failed with a record."""
     caplog.clear()
     caplog.set_level(logging.DEBUG)
@@ -139,7 +137,7 @@ def parse_failure_headers(
 
 
 async def watch(app: ConsumerApp, pages: list[bytes], events: list[Any]) -> None:
-    def look() -> None:
+    def read_pages() -> None:
         pages.extend(
             page("GET", path, app.status_by_worker).body for path in ("/live", "/ready", "/status")
         )
@@ -148,16 +146,16 @@ async def watch(app: ConsumerApp, pages: list[bytes], events: list[Any]) -> None
         async with app:
             received = app.events()
             await until(lambda: any(h.failed for h in app.health().handlers.values()))
-            await until(lambda: not app.health() or bool(_given_up(app)))
-            look()
+            await until(lambda: not app.health() or bool(_abandoned(app)))
+            read_pages()
             events.extend(received._unread)
             events.append(app.health())
     except HandlerFailed as error:
-        look()
+        read_pages()
         events.append(shown(error))
 
 
-def _given_up(app: ConsumerApp) -> int:
+def _abandoned(app: ConsumerApp) -> int:
     return sum(h.dead_letters + h.skipped for h in app.health().handlers.values())
 
 
@@ -169,7 +167,7 @@ POLICIES = [{"dead_letter_topic": "dead"}, {"on_error": "skip"}, {"on_error": "s
 def test_a_handlers_traceback_is_in_the_log_once_and_on_no_page(
     policy: dict[str, Any], retry: Retry | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    log, pages = parse_failure_headers(caplog, raises, retry=retry, **policy)
+    log, pages = log_and_pages(caplog, raises, retry=retry, **policy)
     assert log.count("Traceback (most recent call last)") == 1
     assert log.count(CARD) == 1
     assert "in raises" in log
@@ -184,11 +182,11 @@ def test_a_handlers_traceback_is_in_the_log_once_and_on_no_page(
 
 @pytest.mark.parametrize("handle", [takes_order, takes_number])
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda kind: getattr(kind, "__name__", str(kind)))
-def test_a_record_that_does_not_deserialize_is_in_no_log_and_on_no_page(
+def test_an_undeserializable_record_is_in_no_log_and_on_no_page(
     policy: dict[str, Any], handle: Handle, caplog: pytest.LogCaptureFixture
 ) -> None:
-    log, pages = parse_failure_headers(caplog, handle, **policy)
+    log, pages = log_and_pages(caplog, handle, **policy)
     for text in (log, pages):
-        assert "t/0/0" not in text  # how the values of these records begin
+        assert "t/0/0" not in text  # the values of these records start with this text
         assert "cannot be deserialized" in text
         assert "t[0]@0" in text

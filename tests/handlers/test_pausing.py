@@ -77,7 +77,7 @@ async def test_partitions_assigned_to_a_paused_app_are_paused() -> None:
 
 
 @simulated(seeds=range(3))
-async def test_a_retry_in_place_waits_until_the_app_is_resumed() -> None:
+async def test_a_local_retry_waits_until_the_app_is_resumed() -> None:
     bills = Bills(retry=Retry(3, backoff_ms=10))
     bills.fails = {"bad"}
     async with bills.app.testing() as kafka:

@@ -16,7 +16,7 @@ from tests.support.worlds.handlers import cluster_of, make_app, until
 pytestmark = pytest.mark.fast
 
 LOW, URGENT = TopicPartition("t", 0), TopicPartition("urgent", 0)
-FIRST_URGENT = 10_000  # the offsets of urgent records, which tell them apart in `begun`
+FIRST_URGENT = 10_000  # offsets of urgent records start here, to distinguish them in `begun`
 
 
 def low(bench: Bench, count: int, keys: int = 1_000) -> None:
@@ -45,14 +45,16 @@ async def finish_all(bench: Bench) -> None:
 
 @pytest.mark.parametrize("ordering", ["key", "none", "partition"])
 @simulated(seeds=range(3))
-async def test_urgent_records_overtake_a_backlog_of_others(ordering: str) -> None:
+async def test_urgent_records_overtake_a_backlog(ordering: str) -> None:
     async with open_bench(ordering=ordering, concurrency=1, priorities={"urgent": 10}) as bench:
         low(bench, 100)
         await settle()
         urgent(bench, 30)
         await finish_all(bench)
     assert kinds(bench, 1)[:36].count("U") == 30
-    assert bench.begun.index(FIRST_URGENT) <= 17  # those before were started before it arrived
+    assert (
+        bench.begun.index(FIRST_URGENT) <= 17
+    )  # earlier calls were started before the urgent records arrived
 
 
 @simulated(seeds=range(3))
@@ -83,7 +85,7 @@ async def test_urgent_batches_overtake_others() -> None:
 
 
 @simulated(seeds=range(3))
-async def test_a_tenth_of_the_calls_is_for_lower_priorities() -> None:
+async def test_lower_priorities_get_a_tenth_of_the_calls() -> None:
     async with open_bench(ordering="none", concurrency=1, priorities={"urgent": 10}) as bench:
         urgent(bench, 400)
         low(bench, 100)
@@ -94,7 +96,7 @@ async def test_a_tenth_of_the_calls_is_for_lower_priorities() -> None:
 
 
 @simulated(seeds=range(3))
-async def test_handlers_that_never_wait_leave_a_share_to_lower_priorities() -> None:
+async def test_lower_priorities_get_a_share_of_handlers_that_never_wait() -> None:
     """Each choice is a run of up to 256 records."""
     begun: list[str] = []
     async with cluster_of() as cluster:
@@ -113,7 +115,7 @@ async def test_handlers_that_never_wait_leave_a_share_to_lower_priorities() -> N
     assert calls["urgent"] > 4 * calls["t"] > 0
 
 
-def test_each_priority_leaves_a_tenth_of_the_choices_to_those_below() -> None:
+def test_each_priority_leaves_a_tenth_to_lower_priorities() -> None:
     levels = Levels(1, 1, {})
     assert Counter(levels.choose({0, 5, -3}) for _ in range(1000)) == {5: 900, 0: 90, -3: 10}
     assert [levels.choose({priority}) for priority in (0, 7)] == [0, 7]
@@ -154,8 +156,8 @@ async def test_a_held_partition_does_not_delay_lower_priorities() -> None:
 
 
 @simulated(seeds=range(10))
-async def test_all_records_are_processed_and_committed_in_their_order() -> None:
-    """Members come and go meanwhile."""
+async def test_all_records_are_processed_in_order_and_committed() -> None:
+    """A second member joins and leaves meanwhile."""
     seen: dict[TopicPartition, list[int]] = {}
     topics = {"t": 300, "urgent": 300, "bulk": 300}
     async with cluster_of(partitions=2) as cluster:
@@ -207,9 +209,7 @@ async def test_all_records_are_processed_and_committed_in_their_order() -> None:
         (["a", "b"], ["a"], "`priorities` must map topics to numbers"),
     ],
 )
-def test_priorities_that_mean_nothing_are_rejected(
-    topics: list[str], priorities: Any, message: str
-) -> None:
+def test_invalid_priorities_are_refused(topics: list[str], priorities: Any, message: str) -> None:
     async def handle(value: bytes) -> None: ...
 
     with pytest.raises(ConfigError, match=message):

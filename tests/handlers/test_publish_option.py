@@ -51,7 +51,7 @@ def test_a_result_type_with_several_encodings_is_refused(annotation: Any) -> Non
 
 
 @pytest.mark.parametrize("option", [7, "", ["billed"]])
-def test_a_bad_option_is_refused(option: Any) -> None:
+def test_an_invalid_option_is_refused(option: Any) -> None:
     with pytest.raises(ConfigError, match="`publish`"):
         new_app().handler("orders", publish=option)
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.fast
 
 
 @simulated(seeds=range(5))
-async def test_of_a_key_one_record_is_worked_on_after_the_other() -> None:
+async def test_records_of_a_key_are_processed_one_after_the_other() -> None:
     async with open_bench(ordering="key", concurrency=10) as bench:
         work = bench.queue.open(A, 0, None)
         keys = [b"a", b"a", b"b", None, b"a", None, b"b"]
@@ -49,7 +49,7 @@ async def test_the_same_key_in_two_partitions_is_two_keys() -> None:
 
 
 @simulated(seeds=range(5))
-async def test_of_a_partition_one_record_is_worked_on_after_the_other() -> None:
+async def test_records_of_a_partition_are_processed_one_after_the_other() -> None:
     async with open_bench(ordering="partition", concurrency=10) as bench:
         work = bench.queue.open(A, 0, None)
         submit(bench.queue, work, [record(n) for n in range(3)])
@@ -64,7 +64,7 @@ async def test_of_a_partition_one_record_is_worked_on_after_the_other() -> None:
 
 
 @simulated(seeds=range(5))
-async def test_without_order_as_many_as_may_be_are_worked_on() -> None:
+async def test_without_ordering_the_concurrency_is_used_completely() -> None:
     async with open_bench(ordering="none", concurrency=7) as bench:
         work = bench.queue.open(A, 0, None)
         submit(bench.queue, work, [record(n, b"k") for n in range(20)])
@@ -77,7 +77,7 @@ async def test_without_order_as_many_as_may_be_are_worked_on() -> None:
 
 
 @simulated(seeds=range(30))
-async def test_every_key_keeps_its_order_whatever_its_records_take() -> None:
+async def test_each_key_keeps_its_order_with_any_processing_times() -> None:
     random = Random(asyncio.get_running_loop().time() + 5)
     seen: dict[bytes, list[int]] = defaultdict(list)
     async with open_bench(ordering="key", concurrency=20) as bench:
@@ -108,13 +108,13 @@ async def test_every_key_keeps_its_order_whatever_its_records_take() -> None:
 
 
 @simulated(seeds=range(5))
-async def test_a_batch_is_full_or_has_waited() -> None:
+async def test_a_batch_starts_when_it_is_full_or_has_waited() -> None:
     batch = Batch(max_records=4, max_wait_ms=50)
     async with open_bench(ordering="partition", concurrency=10, batch=batch) as bench:
         work = bench.queue.open(A, 0, None)
         submit(bench.queue, work, [record(n) for n in range(6)])
         await settle()
-        assert bench.batches == [[0, 1, 2, 3]]  # the next waits for the one before
+        assert bench.batches == [[0, 1, 2, 3]]  # the next batch waits for the previous one
         await bench.finish(0)
         assert bench.batches == [[0, 1, 2, 3]]
         await asyncio.sleep(0.06)
@@ -125,7 +125,7 @@ async def test_a_batch_is_full_or_has_waited() -> None:
 
 
 @simulated(seeds=range(5))
-async def test_batches_by_key_keep_its_order_and_others_go_on() -> None:
+async def test_batches_keep_the_order_of_keys_and_run_concurrently() -> None:
     batch = Batch(max_records=3, max_wait_ms=10)
     async with open_bench(ordering="key", concurrency=8, batch=batch) as bench:
         work = bench.queue.open(A, 0, None)
@@ -149,7 +149,7 @@ async def test_batches_by_key_keep_its_order_and_others_go_on() -> None:
 
 
 @simulated(seeds=range(5))
-async def test_batches_without_order_are_made_side_by_side() -> None:
+async def test_batches_without_ordering_run_concurrently() -> None:
     batch = Batch(max_records=2, max_wait_ms=10)
     async with open_bench(ordering="none", concurrency=3, batch=batch) as bench:
         work = bench.queue.open(A, 0, None)
@@ -162,7 +162,7 @@ async def test_batches_without_order_are_made_side_by_side() -> None:
 
 
 @simulated(seeds=range(5))
-async def test_a_partition_that_is_stuck_leaves_room_for_others() -> None:
+async def test_a_stuck_partition_leaves_room_for_others() -> None:
     async with open_bench(ordering="none", concurrency=50, max_in_flight=12) as bench:
         stuck, other = bench.queue.open(A, 0, None), bench.queue.open(B, 0, None)
         taken = 0
@@ -185,7 +185,7 @@ async def test_a_partition_that_is_stuck_leaves_room_for_others() -> None:
 
 @pytest.mark.parametrize("limit", [1, 2, 100, 256, 1000])
 @simulated(seeds=range(1))
-async def test_a_partition_may_submit_half_of_what_is_free(limit: int) -> None:
+async def test_a_partition_may_submit_half_of_the_free_room(limit: int) -> None:
     async with open_bench(ordering="none", max_in_flight=limit, max_in_flight_bytes=10**6) as bench:
         work = bench.queue.open(A, 0, None)
         assert bench.queue.room(work) == ((limit + 1) // 2, 500_000)
@@ -194,7 +194,7 @@ async def test_a_partition_may_submit_half_of_what_is_free(limit: int) -> None:
 
 
 @simulated(seeds=range(5))
-async def test_bytes_are_bounded_as_well() -> None:
+async def test_bytes_in_flight_are_limited() -> None:
     async with open_bench(ordering="none", max_in_flight_bytes=100_000) as bench:
         work = bench.queue.open(A, 0, None)
         taken = 0
@@ -224,7 +224,7 @@ async def test_a_backlog_of_one_partition_does_not_delay_the_others(ordering: st
 
 
 @simulated(seeds=range(5))
-async def test_what_is_held_begins_nothing_and_goes_on_after_it() -> None:
+async def test_a_held_partition_starts_no_record_until_its_release() -> None:
     async with open_bench(ordering="key", concurrency=4) as bench:
         work = bench.queue.open(A, 0, None)
         submit(bench.queue, work, [record(n, b"%d" % (n % 4)) for n in range(8)])
@@ -246,7 +246,7 @@ async def test_what_is_held_begins_nothing_and_goes_on_after_it() -> None:
 
 
 @simulated(seeds=range(5))
-async def test_a_lost_partition_is_cancelled_and_forgotten_and_the_workers_live() -> None:
+async def test_a_lost_partition_is_cancelled_and_the_workers_continue() -> None:
     async with open_bench(ordering="key", concurrency=2) as bench:
         work = bench.queue.open(A, 0, None)
         submit(bench.queue, work, [record(n, b"%d" % n) for n in range(6)])
@@ -264,7 +264,7 @@ async def test_a_lost_partition_is_cancelled_and_forgotten_and_the_workers_live(
 
 
 @simulated(seeds=range(5))
-async def test_a_partition_that_comes_back_waits_for_what_is_still_ending() -> None:
+async def test_a_returned_partition_waits_for_its_cancelled_calls() -> None:
     ending = asyncio.Event()
     async with open_bench(ordering="key", concurrency=2) as bench:
         work = bench.queue.open(A, 0, None)
@@ -292,13 +292,13 @@ async def test_a_partition_that_comes_back_waits_for_what_is_still_ending() -> N
 
 
 class Gate:
-    """A fence that a test opens and shuts."""
+    """A fence whose deadline is set by a test."""
 
     deadline = inf
 
 
 @simulated(seeds=range(5))
-async def test_nothing_begins_while_it_may_be_somebody_elses() -> None:
+async def test_no_record_starts_after_the_deadline_of_the_fence() -> None:
     gate = Gate()
     async with open_bench(ordering="none", concurrency=3) as bench:
         work = bench.queue.open(A, 0, gate)
@@ -322,12 +322,12 @@ async def test_nothing_begins_while_it_may_be_somebody_elses() -> None:
 
 
 @simulated(seeds=range(5))
-async def test_a_handler_that_is_cancelled_by_others_has_failed() -> None:
+async def test_a_handler_cancelled_from_outside_has_failed() -> None:
     async with open_bench(concurrency=1) as bench:
         work = bench.queue.open(A, 0, None)
         submit(bench.queue, work, [record(0)])
         await settle()
-        bench.words[0].cancel()  # something that it waited for
+        bench.words[0].cancel()  # the awaited future is cancelled
         await settle()
         assert isinstance(bench.failure, HandlerFailed)
         assert isinstance(bench.failure.__cause__, HandlerCancelled)
@@ -338,7 +338,7 @@ async def test_a_handler_that_is_cancelled_by_others_has_failed() -> None:
 
 
 @simulated(seeds=range(5))
-async def test_draining_lets_finish_what_runs_and_begins_nothing() -> None:
+async def test_a_drain_finishes_running_calls_and_starts_no_others() -> None:
     async with open_bench(ordering="none", concurrency=3) as bench:
         work = bench.queue.open(A, 0, None)
         submit(bench.queue, work, [record(n) for n in range(9)])
@@ -352,7 +352,7 @@ async def test_draining_lets_finish_what_runs_and_begins_nothing() -> None:
 
 
 @simulated(seeds=range(5))
-async def test_what_takes_too_long_is_cut_short_and_reported() -> None:
+async def test_calls_that_exceed_the_drain_grace_are_cancelled_and_reported() -> None:
     async with open_bench(ordering="none", concurrency=3) as bench:
         work = bench.queue.open(A, 0, None)
         submit(bench.queue, work, [record(n) for n in range(9)])

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.fast
 
 
 class Shop:
-    """An app that cannot deal with some values, until it can."""
+    """An app whose handler fails for the values in `bad`."""
 
     def __init__(self, kafka: KafkaHandle, topic: str, dead: str) -> None:
         self.kafka, self.topic, self.dead, self.group = kafka, topic, dead, kafka.group()
@@ -49,7 +49,7 @@ async def shop(kafka: KafkaHandle) -> Shop:
     ("topic", "reads"),
     [("named", True), ("shop.eu", True), ("a.shop", False), ("__consumer_offsets", False)],
 )
-def test_which_topics_an_app_reads(topic: str, reads: bool) -> None:
+def test_an_app_knows_which_topics_it_reads(topic: str, reads: bool) -> None:
     app = ConsumerApp(bootstrap_servers="k:1", group_id="g")
 
     async def handle(record: Record) -> None: ...
@@ -59,7 +59,7 @@ def test_which_topics_an_app_reads(topic: str, reads: bool) -> None:
     assert app.reads(topic) is reads
 
 
-async def test_without_a_topic_for_dead_letters_there_are_none() -> None:
+async def test_replay_without_a_dead_letter_topic_is_refused() -> None:
     app = ConsumerApp(bootstrap_servers="k:1", group_id="g")
     with pytest.raises(ConfigError, match="no handler of this app has a `dead_letter_topic`"):
         await replay(app, send=True)

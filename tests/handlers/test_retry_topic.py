@@ -32,7 +32,7 @@ pytestmark = pytest.mark.fast
 
 
 def parked(record: Record, **reported: str) -> Record:
-    """A record as it is in the retry topic, with some headers changed, or left out if empty."""
+    """Return a record as in the retry topic. Empty `reported` headers are omitted."""
     failure = Failure(ValueError("bad"), 2)
     headers = dict(failure_headers(record, failure)) | {
         f"dlt.{k}": v.encode() for k, v in reported.items()
@@ -41,17 +41,17 @@ def parked(record: Record, **reported: str) -> Record:
     return Record("r", 0, 7, key=record.key, value=record.value, headers=retained)
 
 
-def test_a_record_of_nothing_comes_back_as_it_was() -> None:
+def test_null_and_empty_values_are_restored() -> None:
     assert original(parked(Record("t", 0, 3, 5, key=None, value=None))).value is None
     assert original(parked(Record("t", 0, 3, 5, key=None, value=b""))).value == b""
     before = parked(Record("t", 0, 3, 5, key=None, value=b""), no_value="true")
-    assert original(before).value is None  # as it was written by earlier versions
+    assert original(before).value is None  # as written by earlier versions
 
 
 @pytest.mark.parametrize(
     "reported", [{"topic": ""}, {"offset": ""}, {"partition": "x"}, {"timestamp": ""}]
 )
-def test_what_others_wrote_to_the_retry_topic_is_known(reported: dict[str, str]) -> None:
+def test_foreign_records_in_a_retry_topic_are_detected(reported: dict[str, str]) -> None:
     with pytest.raises(NotADeadLetter):
         original(parked(Record("t", 0, 3, 5, key=b"k", value=b"v"), **reported))
 
@@ -65,7 +65,7 @@ def test_what_others_wrote_to_the_retry_topic_is_known(reported: dict[str, str])
         (["t"], {"dead_letter_topic": "r"}),
     ],
 )
-def test_a_retry_topic_that_makes_no_sense_is_refused(
+def test_a_retry_topic_with_unsupported_options_is_refused(
     topics: list[str], handling: dict[str, Any]
 ) -> None:
     app = ConsumerApp(bootstrap_servers="k:1", group_id="g")
@@ -76,7 +76,7 @@ def test_a_retry_topic_that_makes_no_sense_is_refused(
 
 
 @pytest.mark.parametrize("handling", [{"retry": Retry(topic="r")}, {"dead_letter_topic": "r"}])
-def test_nothing_else_goes_to_the_retry_topic_of_a_handler(handling: dict[str, Any]) -> None:
+def test_a_retry_topic_that_another_handler_uses_is_refused(handling: dict[str, Any]) -> None:
     app = ConsumerApp(bootstrap_servers="k:1", group_id="g")
 
     @app.handler("a", retry=Retry(topic="r"))
@@ -101,12 +101,12 @@ TIERS = {"orders.1s": 1_000, "orders.10s": 10_000, "orders.1m": 60_000}
         ({"topic": ["r"]}, "a topic or a mapping"),
     ],
 )
-def test_retry_topics_that_make_no_sense_are_refused(options: dict[str, Any], reason: str) -> None:
+def test_invalid_retry_topics_are_refused(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         Retry(**options)
 
 
-def test_a_prefix_is_set_before_all_retry_topics() -> None:
+def test_a_prefix_applies_to_all_retry_topics() -> None:
     retry = Retry(4, topic=TIERS).with_prefix("eu.")
     assert [*retry.delays_ms.items()] == [(f"eu.{name}", delay) for name, delay in TIERS.items()]
     assert Retry(topic="r", delay_ms=7).with_prefix("eu.").delays_ms == {"eu.r": 7}
@@ -181,8 +181,10 @@ async def test_several_retry_topics_keep_the_order_of_keys() -> None:
 
 
 @pytest.mark.parametrize(("delay_ms", "failures"), [(3_600_000, 1), (1, 2)])
-async def test_a_signal_ends_an_app_well_while_a_record_waits(delay_ms: int, failures: int) -> None:
-    """The record is in the retry topic, so nothing is left undone, and the exit code is 0."""
+async def test_a_signal_ends_an_app_cleanly_while_a_record_waits(
+    delay_ms: int, failures: int
+) -> None:
+    """The record is in the retry topic, so the drain is complete and the exit code is 0."""
     attempts: list[bytes] = []
     async with FakeKafka() as kafka, asyncio.TaskGroup() as tasks:
         for topic in ("orders", "orders.retry"):

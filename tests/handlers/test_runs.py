@@ -24,7 +24,7 @@ pytestmark = pytest.mark.fast
 
 
 class Mixed:
-    """A handler of which only some calls wait; `running` has the records in a call."""
+    """A handler that waits for some records only. `running` has the records in a call."""
 
     def __init__(self, waits: Callable[[Record], bool], **handling: Any) -> None:
         self.ended: list[int] = []
@@ -58,9 +58,7 @@ async def mixed(waits: Callable[[Record], bool], **handling: Any) -> AsyncIterat
 @pytest.mark.parametrize("ordering", ["key", "partition", "none"])
 @pytest.mark.parametrize("every", [1, 2, 7, 1000])
 @simulated(seeds=range(5))
-async def test_calls_that_wait_and_calls_that_do_not_keep_order_and_counts(
-    ordering: Any, every: int
-) -> None:
+async def test_waiting_and_immediate_calls_keep_order_and_counts(ordering: Any, every: int) -> None:
     random = Random(asyncio.get_running_loop().time() + every)
     async with mixed(lambda record: record.offset % every == every - 1, ordering=ordering) as bench:
         work = bench.queue.open(A, 0, None)
@@ -96,11 +94,11 @@ async def test_a_call_in_a_run_is_not_committed_before_it_ends() -> None:
         work = bench.queue.open(A, 0, None)
         handle = bench.handle
 
-        async def asks(record: Record) -> None:
+        async def request_commit(record: Record) -> None:
             committed.append(work.ledger.committable())
             await handle(record)
 
-        bench.runtime.workers._call = asks
+        bench.runtime.workers._call = request_commit
         submit(bench.queue, work, [record(n, b"k") for n in range(3)])
         await settle()
         assert committed == [0, 1, 2]
@@ -128,12 +126,12 @@ async def test_a_handler_that_holds_its_partition_ends_the_run() -> None:
 
 
 class Gate:
-    """A fence that a test moves."""
+    """A fence whose deadline is set by a test."""
 
     deadline = 0.0
 
 
-async def test_no_call_of_a_run_begins_after_the_deadline() -> None:
+async def test_no_call_of_a_run_starts_after_the_deadline() -> None:
     clock = asyncio.get_running_loop().time
     gate, begun = Gate(), []
     async with mixed(lambda record: False, ordering="key") as bench:
@@ -184,7 +182,7 @@ async def test_a_suspension_during_a_run_ends_it_before_its_next_call(
 @pytest.mark.parametrize("ordering", ["key", "partition", "none"])
 @simulated(seeds=range(5))
 async def test_no_call_follows_in_a_run_whose_partition_is_lost(ordering: Any) -> None:
-    """The call that is running is cancelled where it waits next."""
+    """The running call is cancelled at its next await."""
     begun: list[int] = []
     cancelled: list[int] = []
     async with mixed(lambda record: False, ordering=ordering) as bench:
@@ -208,10 +206,10 @@ async def test_no_call_follows_in_a_run_whose_partition_is_lost(ordering: Any) -
 
 
 @pytest.mark.parametrize("rarely", [False, True])
-async def test_a_handler_that_waits_is_called_outside_of_runs(
+async def test_a_waiting_handler_is_called_outside_of_runs(
     rarely: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Runs come back after calls that did not wait."""
+    """Runs are used again after calls that did not wait."""
     runs = []
     begin_run = WorkQueue.begin_run
 

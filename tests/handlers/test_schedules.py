@@ -1,4 +1,4 @@
-"""Apps on a fake Kafka, on virtual time: what the log does, and what happens around them."""
+"""Apps on a fake Kafka with truncated logs, faults and cancellations, on virtual time."""
 
 import asyncio
 from contextlib import nullcontext, suppress
@@ -31,7 +31,7 @@ async def committed(app: ConsumerApp, tp: TopicPartition = A) -> int | None:
 
 
 @simulated(seeds=range(5))
-async def test_gaps_and_markers_hold_no_commit_up() -> None:
+async def test_gaps_and_markers_do_not_delay_commits() -> None:
     seen: list[int] = []
     async with cluster_of() as cluster:
         cluster.append("t", 0, 3)
@@ -54,7 +54,7 @@ async def test_gaps_and_markers_hold_no_commit_up() -> None:
 
 
 @simulated(seeds=range(5))
-async def test_a_log_that_was_cut_back_is_read_on_from_there() -> None:
+async def test_a_truncated_log_is_read_from_its_new_end() -> None:
     seen: list[RecordPayload] = []
     async with cluster_of(brokers=3) as cluster:
         cluster.append("t", 0, 10, batches=10)
@@ -76,8 +76,8 @@ async def test_a_log_that_was_cut_back_is_read_on_from_there() -> None:
 
 @pytest.mark.parametrize("still", [4, 6, 8])
 @simulated(seeds=range(5))
-async def test_what_was_cut_off_is_given_up_and_what_was_not_is_not(still: int) -> None:
-    """Records from an offset on are still worked on when the log is cut back to offset 6."""
+async def test_only_truncated_records_in_flight_are_abandoned(still: int) -> None:
+    """Records from offset `still` on are in flight when the log is truncated to offset 6."""
     go = asyncio.Event()
     begun: list[RecordPayload] = []
     finished: list[RecordPayload] = []
@@ -111,8 +111,8 @@ async def test_what_was_cut_off_is_given_up_and_what_was_not_is_not(still: int) 
 
 
 @simulated(seeds=range(5))
-async def test_what_is_written_where_finished_records_were_cut_off_is_not_skipped() -> None:
-    """Offset 2 is not finished, what follows is; then the log is cut back to 5, and written on."""
+async def test_new_records_at_truncated_finished_offsets_are_processed() -> None:
+    """All records except offset 2 are finished when the log is truncated to 5 and extended."""
     first: set[int] = set()
     second: list[RecordPayload] = []
     async with cluster_of() as cluster:
@@ -142,7 +142,7 @@ async def test_what_is_written_where_finished_records_were_cut_off_is_not_skippe
 
 
 @simulated(seeds=range(5))
-async def test_leaving_ends_though_nobody_is_there_any_more() -> None:
+async def test_an_app_closes_although_no_broker_answers() -> None:
     async with cluster_of() as cluster:
         cluster.append("t", 0, 10)
         begun: list[int] = []
@@ -163,10 +163,10 @@ async def test_leaving_ends_though_nobody_is_there_any_more() -> None:
 
 @pytest.mark.parametrize("policy", ["skip", "stop"])
 @simulated(seeds=range(5))
-async def test_what_we_cancelled_is_not_finished_whatever_its_handler_makes_of_that(
+async def test_a_cancelled_call_that_raises_is_neither_finished_nor_failed(
     policy: Any,
 ) -> None:
-    """At the end, and when its partition is taken away: it is no failure of the record."""
+    """The call is cancelled by the drain or by a seek, which is no failure of the record."""
     begun: list[int] = []
     async with cluster_of() as cluster:
         cluster.append("t", 0, 1)
@@ -178,7 +178,7 @@ async def test_what_we_cancelled_is_not_finished_whatever_its_handler_makes_of_t
             try:
                 await asyncio.Event().wait()
             finally:
-                raise ConnectionError("it is closed")
+                raise ConnectionError("the connection is closed")
 
         async with app:
             await until(lambda: len(begun) == 1)
@@ -190,7 +190,7 @@ async def test_what_we_cancelled_is_not_finished_whatever_its_handler_makes_of_t
 
 
 @simulated(seeds=range(5))
-async def test_a_handler_that_returns_when_it_is_cancelled_has_not_finished() -> None:
+async def test_a_cancelled_call_that_returns_is_not_finished() -> None:
     begun: list[int] = []
     async with cluster_of() as cluster:
         cluster.append("t", 0, 1)
@@ -211,8 +211,8 @@ async def test_a_handler_that_returns_when_it_is_cancelled_has_not_finished() ->
 
 @pytest.mark.parametrize("fails", [False, True])
 @simulated(seeds=range(3))
-async def test_a_cancellation_that_a_handler_leaves_behind_costs_no_worker(fails: bool) -> None:
-    """Some libraries cancel the task when a time of theirs is up, and do not take it back."""
+async def test_a_pending_cancellation_of_a_handler_does_not_end_its_worker(fails: bool) -> None:
+    """Some libraries cancel the task at a timeout, and do not call `uncancel`."""
     begun: list[int] = []
     async with cluster_of() as cluster:
         cluster.append("t", 0, 10)
@@ -237,12 +237,12 @@ async def test_a_cancellation_that_a_handler_leaves_behind_costs_no_worker(fails
 
 
 class Panic(BaseException):
-    """A panic, as packages written in Rust raise it."""
+    """An exception like the panics of packages written in Rust."""
 
 
 @pytest.mark.parametrize("on_error", ["skip", "stop"])
 @simulated(seeds=range(2))
-async def test_what_is_no_exception_is_a_failure_like_any_other(on_error: Any) -> None:
+async def test_a_base_exception_is_a_handler_failure(on_error: Any) -> None:
     async with cluster_of() as cluster:
         cluster.append("t", 0, 3)
         app = make_app(cluster)
@@ -265,7 +265,7 @@ async def test_what_is_no_exception_is_a_failure_like_any_other(on_error: Any) -
 
 
 @simulated(seeds=range(3))
-async def test_what_is_before_damage_is_worked_on_before_that_ends_the_app() -> None:
+async def test_records_before_a_corrupt_batch_are_processed() -> None:
     seen: list[int] = []
     async with cluster_of() as cluster:
         for _ in range(6):
@@ -306,7 +306,7 @@ async def test_corrupt_records_of_a_revoked_partition_are_not_reported() -> None
 
 
 @simulated(seeds=range(2))
-async def test_a_function_that_handles_topics_in_two_ways_is_counted_for_both() -> None:
+async def test_a_function_with_two_handlers_is_counted_for_both() -> None:
     async with cluster_of() as cluster:
         cluster.add_topic("u", 1)
         cluster.append("t", 0, 3)
@@ -322,8 +322,8 @@ async def test_a_function_that_handles_topics_in_two_ways_is_counted_for_both() 
 
 
 @simulated(seeds=range(5))
-async def test_all_that_was_cut_short_is_reported_whenever_it_was() -> None:
-    """Some when the second signal came, some when the grace was over."""
+async def test_a_drain_reports_all_cancelled_calls() -> None:
+    """Calls are cancelled at the second signal and at the end of the grace."""
     begun: set[int] = set()
     async with cluster_of() as cluster:
         cluster.append("t", 0, 3)
@@ -343,7 +343,7 @@ async def test_all_that_was_cut_short_is_reported_whenever_it_was() -> None:
 
 
 @simulated(seeds=range(5))
-async def test_an_app_whose_handlers_are_stuck_is_behind_and_not_ready() -> None:
+async def test_an_app_with_stuck_handlers_is_not_ready() -> None:
     go = asyncio.Event()
     async with cluster_of() as cluster:
         cluster.append("t", 0, 50)
@@ -367,8 +367,8 @@ async def test_an_app_whose_handlers_are_stuck_is_behind_and_not_ready() -> None
 
 
 @simulated(seeds=range(5))
-async def test_nothing_begins_once_the_session_may_be_over() -> None:
-    """Brokers that are silent: what runs goes on, and nothing else is begun."""
+async def test_no_call_starts_after_the_session_may_have_expired() -> None:
+    """While brokers are silent, running calls continue and no other call starts."""
     async with cluster_of() as cluster:
         cluster.append("t", 0, 1000)
         begun: list[float] = []
@@ -394,26 +394,26 @@ async def test_nothing_begins_once_the_session_may_be_over() -> None:
 # --- schedules -----------------------------------------------------------------------------------
 
 
-def test_whatever_happens_nothing_is_committed_before_it_is_finished_and_nothing_is_lost() -> None:
+def test_no_record_is_lost_or_committed_before_it_is_finished() -> None:
     for seed in range(6):
         play(run_schedule, seed)
 
 
-def _commits_what_is_only_begun(patch: pytest.MonkeyPatch) -> None:
+def _commits_started_records(patch: pytest.MonkeyPatch) -> None:
     def committable(ledger: Ledger) -> Offset | None:
         return None if ledger.position is None else Offset(ledger.position)
 
     patch.setattr(Ledger, "committable", committable)
 
 
-def _tells_too_much(patch: pytest.MonkeyPatch) -> None:
+def _reports_too_many_finished_records(patch: pytest.MonkeyPatch) -> None:
     def encoded(base: int, ranges: Ranges, limit: int = 0) -> str:
         return encode(base, [(start, stop + 1) for start, stop in ranges])
 
     patch.setattr(ledger_module, "encode", encoded)
 
 
-def _forgets_that_it_was_cancelled(patch: pytest.MonkeyPatch) -> None:
+def _finishes_cancelled_records(patch: pytest.MonkeyPatch) -> None:
     async def failed(self: Workers, task: Any, work: PartitionWork, item: Item, error: Any) -> None:
         self._queue.finish(work, item)
         self._queue.stop_running(task, work)
@@ -422,16 +422,17 @@ def _forgets_that_it_was_cancelled(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "bug", [_commits_what_is_only_begun, _tells_too_much, _forgets_that_it_was_cancelled]
+    "bug",
+    [_commits_started_records, _reports_too_many_finished_records, _finishes_cancelled_records],
 )
-def test_a_mistake_shows_in_the_schedules(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     bug(monkeypatch)
     must_find(run_schedule)
 
 
 @simulated(seeds=range(2))
-async def test_an_app_can_be_opened_again() -> None:
-    """An app is declared with a module, and each test of a web app opens it."""
+async def test_an_app_can_be_reopened() -> None:
+    """An app is declared in a module, and each test of a web app opens it."""
     seen: list[int] = []
     async with cluster_of() as cluster:
         app = make_app(cluster)
@@ -458,8 +459,8 @@ async def test_an_app_can_be_opened_again() -> None:
 
 
 @simulated(seeds=range(3))
-async def test_a_handler_that_does_not_end_holds_up_only_its_own_process() -> None:
-    """The group goes on within the grace: another member gets the record at once."""
+async def test_a_handler_that_does_not_end_blocks_only_its_own_process() -> None:
+    """Another member gets the record after the grace."""
     async with cluster_of() as cluster:
         cluster.append("t", 0, 1)
         app, other = make_app(cluster, shutdown_grace_ms=100), make_app(cluster, seed=3)
@@ -485,12 +486,12 @@ async def test_a_handler_that_does_not_end_holds_up_only_its_own_process() -> No
             await begun.wait()
             async with other:
                 await taken.wait()
-                assert not leaving.done()  # its block ends when its handler does
+                assert not leaving.done()  # the block ends after its handler
                 enough.set()
         assert cluster.storage.offsets["g"][A]["offset"] == 1
 
 
-def test_a_handler_that_does_not_end_is_named(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_handler_that_does_not_end_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def leave() -> None:
         async with cluster_of() as cluster:
             cluster.append("t", 0, 1)

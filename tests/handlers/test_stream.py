@@ -1,4 +1,4 @@
-"""The records that a partition submits to its work queue at once."""
+"""The records that a partition submits to its work queue in one step."""
 
 import asyncio
 
@@ -26,8 +26,8 @@ def no_seek(partition: TopicPartition, offset: int) -> None:
 
 @pytest.mark.parametrize("small", [0, 1, 40, 300])
 @simulated(seeds=range(3))
-async def test_at_most_one_record_is_read_beyond_the_byte_limit(small: int) -> None:
-    """Small records before large ones give no wrong estimate of their size."""
+async def test_at_most_one_record_exceeds_the_byte_limit(small: int) -> None:
+    """Small records before large records do not cause a wrong estimate of the size."""
     sizes = [SMALL] * small + [LARGE] * 40
     data = b"".join(batch([Row(n, b"v" * size)]) for n, size in enumerate(sizes))
     options = {"max_in_flight": 10_000, "max_in_flight_bytes": ROOM_FOR_TEN}

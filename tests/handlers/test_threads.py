@@ -1,4 +1,4 @@
-"""Threads that hang: those that are given up take nothing from what comes after them."""
+"""Threads that hang, and the calls after them."""
 
 import asyncio
 import threading
@@ -22,7 +22,7 @@ SPARE = 16
 
 
 class Hanging:
-    """A handler that hangs with records up to an offset, until a test lets it go."""
+    """A handler that hangs with records up to an offset, until a test ends it."""
 
     def __init__(self, below: int) -> None:
         self.began: list[int] = []
@@ -60,7 +60,7 @@ async def hanging(below: int) -> AsyncIterator[Hanging]:
         await bench.threads.close()
 
 
-async def test_those_that_hang_leave_threads_for_others() -> None:
+async def test_hanging_calls_leave_threads_for_others() -> None:
     async with hanging(below=4) as bench:
         for offset in range(4):
             with pytest.raises(HandlerTimedOut):
@@ -70,7 +70,7 @@ async def test_those_that_hang_leave_threads_for_others() -> None:
         assert bench.began == list(range(8))
 
 
-async def test_waiting_for_a_thread_is_not_the_handlers_time(
+async def test_the_wait_for_a_thread_does_not_count_for_the_timeout(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with hanging(below=SPARE) as bench:
@@ -78,7 +78,7 @@ async def test_waiting_for_a_thread_is_not_the_handlers_time(
             hung = [group.create_task(timed_out(bench.call, offset)) for offset in range(SPARE)]
         assert all(task.result() for task in hung)
         late = asyncio.get_running_loop().create_task(timed_out(bench.call, 99))
-        await asyncio.sleep(0.5)  # more than it may take
+        await asyncio.sleep(0.5)  # longer than its timeout
         assert not late.done()
         assert 99 not in bench.began
         assert "16 threads of cancelled calls still run" in caplog.text
@@ -87,8 +87,8 @@ async def test_waiting_for_a_thread_is_not_the_handlers_time(
         assert bench.began[-1] == 99
 
 
-async def test_without_a_timeout_no_call_is_queued_behind_threads_that_hang() -> None:
-    """A revoked partition cancels its calls as well, so their threads count in the same way."""
+async def test_calls_without_a_timeout_wait_for_a_free_thread() -> None:
+    """A revoked partition cancels its calls, so their threads count in the same way."""
     loop = asyncio.get_running_loop()
     async with hanging(below=SPARE) as bench:
         for offset in range(SPARE):
@@ -113,7 +113,7 @@ async def timed_out(call: CallHandler, offset: int) -> bool:
 
 
 async def called(function: Callable[..., Any], offset: int = 0) -> None:
-    """As a handler is, without a timeout of its own."""
+    """Call a function like a handler without a timeout."""
     threads, whole = HandlerThreads("h", 2), Argument(lambda record: record)
     call = caller("h", function, [whole], batch=False, timeout_ms=None, threads=threads)
     try:
@@ -124,7 +124,7 @@ async def called(function: Callable[..., Any], offset: int = 0) -> None:
 
 
 async def test_a_coroutine_in_a_plain_decorator_is_awaited() -> None:
-    """A coroutine is recognised only by its result. To drop it would lose the record."""
+    """A coroutine is recognised only as a result. Without an await, the record would be lost."""
     done: list[int] = []
 
     async def handle(record: Record) -> None:
@@ -138,7 +138,7 @@ async def test_a_coroutine_in_a_plain_decorator_is_awaited() -> None:
     assert done == [7]
 
 
-async def test_what_it_raises_is_reported_also_if_that_is_what_no_future_takes() -> None:
+async def test_a_stop_iteration_of_a_plain_handler_is_reported() -> None:
     def handle(record: Record) -> None:
         next(iter(()))
 
@@ -146,7 +146,7 @@ async def test_what_it_raises_is_reported_also_if_that_is_what_no_future_takes()
         await called(handle)
 
 
-async def test_it_sees_the_context_of_its_app() -> None:
+async def test_a_plain_handler_sees_context_variables() -> None:
     tenant = ContextVar("tenant", default="nobody")
     seen: list[str] = []
     tenant.set("ann")

@@ -1,4 +1,4 @@
-"""The topics that handlers write to are looked at when an app starts."""
+"""The check of the topics that handlers write to, at the start of an app."""
 
 import asyncio
 from typing import Any
@@ -30,10 +30,10 @@ def handling(app: ConsumerApp, **how: Any) -> list[int]:
     [(0, "'r' does not exist. Create it with 3 partitions"), (1, "'r' has 1 partitions, but 't'")],
 )
 @simulated(seeds=range(2))
-async def test_a_retry_topic_that_cannot_take_all_is_reported_at_once(
+async def test_an_insufficient_retry_topic_is_reported_at_the_start(
     partitions: int, message: str
 ) -> None:
-    """Records wait until the content of the retry topic is known: in this test, for ever."""
+    """Records would wait forever, because the content of the retry topic is never known."""
     async with cluster_of(partitions=3) as cluster:
         if partitions:
             cluster.add_topic("r", partitions)
@@ -45,7 +45,7 @@ async def test_a_retry_topic_that_cannot_take_all_is_reported_at_once(
 
 
 @simulated(seeds=range(2))
-async def test_a_retry_topic_that_was_just_made_is_waited_for() -> None:
+async def test_an_app_waits_for_a_retry_topic_that_was_just_created() -> None:
     async with cluster_of(partitions=2) as cluster:
         cluster.append("t", 1, 3)
         app = make_app(cluster)
@@ -144,7 +144,7 @@ async def test_another_member_may_create_a_topic_first() -> None:
 
 
 @simulated(seeds=range(2))
-async def test_dead_letters_that_cannot_be_written_are_why_it_is_not_ready() -> None:
+async def test_an_app_that_cannot_write_dead_letters_is_not_ready() -> None:
     async with cluster_of() as cluster:
         cluster.add_topic("dead", 1)
         cluster.append("t", 0, 1)

@@ -1,4 +1,4 @@
-"""Spans around handlers, without an SDK: a tracer that keeps what it is asked for."""
+"""Spans around handlers, without an SDK. A fake tracer records them."""
 
 import asyncio
 import builtins
@@ -96,7 +96,7 @@ async def handled(function: Any, records: list[Record], **how: Any) -> None:
 
 
 @simulated(seeds=range(2))
-async def test_a_record_is_handled_in_the_trace_that_it_was_sent_in() -> None:
+async def test_a_record_is_handled_in_the_trace_of_its_producer() -> None:
     async def handle(record: Record) -> None: ...
 
     with open_tracer() as tracer:
@@ -123,7 +123,7 @@ async def test_a_batch_has_links_to_the_traces_of_its_records() -> None:
 
 
 @simulated(seeds=range(2))
-async def test_a_failure_is_reported_without_what_a_deserializer_quotes() -> None:
+async def test_a_failed_span_does_not_quote_the_data() -> None:
     async def fails(record: Record) -> None:
         raise ValueError("mine")
 
@@ -139,7 +139,7 @@ async def test_a_failure_is_reported_without_what_a_deserializer_quotes() -> Non
         assert "4111" not in text
 
 
-def test_without_the_package_the_error_says_what_to_install(
+def test_a_missing_package_is_reported_with_advice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     imported = builtins.__import__

@@ -1,4 +1,4 @@
-"""An app in a group that ZooKeeper coordinates, and that knows brokers by it alone."""
+"""An app in a ZooKeeper group that finds brokers only through ZooKeeper."""
 
 import pytest
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.fast
 
 
 @simulated(seeds=range(2))
-async def test_dead_letters_go_to_the_brokers_that_zookeeper_tells_of() -> None:
+async def test_dead_letters_are_written_to_the_brokers_of_zookeeper() -> None:
     async with world() as (cluster, zookeeper, controller, environment):
         await controller.register()
         for topic in ("t", "dead"):
