@@ -1,6 +1,6 @@
-"""Schedules by the ten thousand: `python -m tests.simulate [WORLD...] [--schedules N]`.
+"""Thousands of simulated schedules: `python -m tests.simulate [WORLD...] [--schedules N]`.
 
-Each seed is one run of production code on virtual time, with other faults at other moments. A seed
+Each seed is one run of production code on virtual time, with its own faults. A seed
 that fails is printed. Replay it alone with `--first SEED --schedules 1`.
 """
 
@@ -37,11 +37,11 @@ WORLDS: Final[dict[str, schedules.Schedule]] = {
 
 
 def play(world: str, seed: int) -> str:
-    """Run one schedule; what went wrong, or nothing."""
+    """Run one schedule. Return the error as text, or an empty string."""
     logging.disable(logging.CRITICAL)
     try:
         schedules.play(WORLDS[world], seed)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the seed
+    except Exception as error:  # noqa: BLE001 - reported with the seed
         return f"{world}, seed {seed}:\n{''.join(traceback.format_exception(error))}"
     return ""
 
@@ -52,19 +52,19 @@ def main() -> None:
     parser.add_argument("--schedules", type=int, default=10_000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--processes", type=int, default=os.cpu_count())
-    asked = parser.parse_args()
-    if unknown := set(asked.worlds) - WORLDS.keys():
+    options = parser.parse_args()
+    if unknown := set(options.worlds) - WORLDS.keys():
         parser.error(f"no such world: {', '.join(unknown)}; there are {', '.join(WORLDS)}")
     failed = 0
-    for world in asked.worlds:
-        failed += _play_all(world, range(asked.first, asked.first + asked.schedules), asked)
+    for world in options.worlds:
+        failed += _play_all(world, range(options.first, options.first + options.schedules), options)
     sys.exit(bool(failed))
 
 
-def _play_all(world: str, seeds: range, asked: argparse.Namespace) -> int:
+def _play_all(world: str, seeds: range, options: argparse.Namespace) -> int:
     started, failed = time.monotonic(), 0
     columns = "[bold]{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns) as progress, multiprocessing.Pool(asked.processes) as pool:
+    with Progress(*columns) as progress, multiprocessing.Pool(options.processes) as pool:
         bar = progress.add_task(world, total=len(seeds))
         for trouble in pool.imap_unordered(partial(play, world), seeds, chunksize=10):
             progress.advance(bar)

@@ -108,7 +108,7 @@ def orders(kafka):
 @pytest.fixture(scope="session")
 def spark():
     with spark_session("local[1]") as session:
-        session.sparkContext.parallelize([1], 1).map(abs).count()  # opens sockets that Spark keeps open
+        session.sparkContext.parallelize([1], 1).map(abs).count()  # opens Spark's sockets
         yield session
 """
 

@@ -1,4 +1,4 @@
-"""A Python that has what the package needs, but not the package: as an executor's may be."""
+"""A Python with the dependencies of the package and without the package, as on an executor."""
 
 import sysconfig
 import venv
@@ -8,7 +8,7 @@ LEFT_OUT = "asyncconsumer"
 
 
 def bare_python(folder: Path, *, without: tuple[str, ...] = ()) -> Path:
-    """Return the executable. Files that make editable installs visible are left out."""
+    """Create a virtual environment without editable installs, and return its executable."""
     venv.create(folder, symlinks=True)
     (path,) = folder.glob("lib/python*/site-packages")
     for result in Path(sysconfig.get_path("purelib")).iterdir():

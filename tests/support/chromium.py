@@ -59,7 +59,7 @@ class Tab:
             case {"method": "Runtime.exceptionThrown", "params": {"exceptionDetails": details}}:
                 self.problems.append(str(details))
             case {"method": "Log.entryAdded", "params": {"entry": {"level": "error"} as entry}}:
-                if entry.get("source") != "network":  # a server that is away is no problem
+                if entry.get("source") != "network":  # except for an unreachable server
                     self.problems.append(entry["text"])
 
     async def open(self, url: str) -> None:
@@ -91,10 +91,10 @@ class Tab:
     async def evaluates(self, expression: str, value: object) -> None:
         """Wait until an expression has this value."""
 
-        async def is_so() -> bool:
+        async def has_value() -> bool:
             return bool(await self.evaluate(expression) == value)
 
-        await until(is_so)
+        await until(has_value)
 
     async def text(self, selector: str) -> str:
         text = await self.evaluate(f"document.querySelector({json.dumps(selector)})?.innerText")

@@ -1,8 +1,8 @@
-"""Random classic groups, and what happens to them from one rebalance to the next.
+"""Random classic groups, and random changes between their rebalances.
 
-The same stories for the same seed. Members come, go, want other topics, miss a rebalance, forget
-what they had or claim what another has; topics grow; some are not there. If there are racks, some
-members and brokers are in one, and replicas move to other brokers.
+A seed determines a sequence of rebalances. Members join, leave, change their topics, miss a
+rebalance, lose their state, or claim partitions of others. Topics grow, and some do not exist. With
+racks, some members and brokers have a rack, and replicas move to other brokers.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -40,13 +40,13 @@ class Peer:
     assignor: Assignor
     instance: str | None
     version: int
-    client: str = "today's"  # or "old", whose sticky user data has no generation, or "strange"
+    client: str = "today's"  # "old" has no generation in its user data; "strange" is another client
     owned: list[TopicPartition] = field(default_factory=list)
     generation: int = -1
     rack: str | None = None
 
     def subscription(self) -> MemberSubscription:
-        """As the leader gets to see it: some versions have no room for everything."""
+        """Return the subscription as the leader decodes it. Some versions lack some fields."""
         owned = self.owned if self.assignor.cooperative else []
         user_data = self.assignor.user_data(self.topics, owned, self.generation)
         if self.client == "strange":
@@ -68,10 +68,10 @@ class Rebalance:
     members: dict[str, MemberSubscription]
     assignment: PartitionsByMember
     replicas: Mapping[TopicPartition, Sequence[str | None]] = field(default_factory=dict)
-    """For each replica of a partition, the rack in which it is."""
+    """The rack of each replica of a partition."""
 
 
-class Places:
+class RackLayout:
     """The racks of brokers, replicas and members: few, many or none."""
 
     def __init__(self, random: Random) -> None:
@@ -80,25 +80,25 @@ class Places:
         brokers: list[str | None] = [*racks, *[None] * random.choice((0, 0, 0, 1, 3))]
         self._brokers = random.choices(brokers, k=random.randint(2, 7))
         others: list[str | None] = ["", "elsewhere", None]
-        self._homes = [*racks, *random.choice(([], [], others[2:], others))]
+        self._member_racks = [*racks, *random.choice(([], [], others[2:], others))]
         if random.random() < 0.1:
-            self._homes = others
+            self._member_racks = others
         self._copies = {topic: random.choice((1, 1, 2, 2, 3, 7)) for topic in TOPICS}
         self._replicas: dict[TopicPartition, list[int]] = {}
 
-    def home(self) -> str | None:
-        """Of a new member."""
-        return self._random.choice(self._homes)
+    def member_rack(self) -> str | None:
+        """Return the rack of a new member."""
+        return self._random.choice(self._member_racks)
 
     def move(self) -> None:
-        """Some replicas, or a broker with all that it has."""
+        """Move some replicas, and sometimes a broker with all its replicas, to other racks."""
         if self._random.random() < 0.2:
-            self._brokers[self._random.randrange(len(self._brokers))] = self.home() or None
+            self._brokers[self._random.randrange(len(self._brokers))] = self.member_rack() or None
         for tp in self._random.sample(list(self._replicas), len(self._replicas) // 4):
             del self._replicas[tp]
 
     def replicas(self, topics: Mapping[str, int]) -> dict[TopicPartition, list[str | None]]:
-        """The racks of all replicas of these topics."""
+        """Return the racks of all replicas of the given topics."""
         every = [TopicPartition(topic, n) for topic, count in topics.items() for n in range(count)]
         for tp in every:
             if tp not in self._replicas:
@@ -113,19 +113,19 @@ def racks_of(replicas: Mapping[TopicPartition, Sequence[str | None]]) -> Racks:
     return {tp: {rack for rack in racks if rack is not None} for tp, racks in replicas.items()}
 
 
-class Story:
-    """A group under one assignor."""
+class RandomGroup:
+    """A group with one assignor, and its random changes."""
 
     def __init__(
         self, random: Random, assignor: str, *, even: bool, large: bool = False, racks: bool = False
     ) -> None:
         self._random = random
-        self._places = Places(random) if racks else None
+        self._racks = RackLayout(random) if racks else None
         self._kind = ASSIGNORS[assignor]
         self._even = even
         self._max_partitions = 40 if large else 6
         names = random.sample(TOPICS, random.randint(1, 4 if even else 7))
-        # with racks it matters whether topics are of the same size
+        # with racks, topics of the same size are assigned together
         sizes = (3, 4, 4, random.randint(1, 12)) if racks else range(1, 13)
         self._topics = {name: random.choice(sizes) for name in names}
         self._topics_to_read = [*names, *(["missing"] if random.random() < 0.2 else [])]
@@ -143,7 +143,7 @@ class Story:
             f"i-{self._count % 7}-{self._count}" if random.random() < 0.3 else None,
             random.choice((0, 1, 2, 3, 3, 3, 3, 3)),
             random.choices(("today's", "old", "strange"), (30, 3, 1))[0],
-            rack=self._places.home() if self._places else None,
+            rack=self._places.member_rack() if self._places else None,
         )
 
     def _choice(self) -> list[str]:
@@ -153,23 +153,23 @@ class Story:
         return self._random.sample(requested, self._random.randint(1, len(requested)))
 
     def rebalances(self, count: int) -> Iterator[Rebalance]:
-        """Some of its rebalances, one after the other."""
+        """Yield rebalances of the group, with changes between them."""
         for generation in range(1, count + 1):
-            self._random.shuffle(self._peers)  # the broker names members in no order
+            self._random.shuffle(self._peers)  # the broker lists members in any order
             members = {peer.member_id: peer.subscription() for peer in self._peers}
             topics = dict(self._topics)
             replicas = self._places.replicas(topics) if self._places else {}
             assignment = self._kind().assign(topics, members, racks_of(replicas))
             yield Rebalance(self._kind.name, topics, members, assignment, replicas)
             for peer in self._peers:
-                if self._random.random() < 0.93:  # others miss it, and come with what they had
+                if self._random.random() < 0.93:  # the others miss the assignment
                     peer.owned, peer.generation = assignment[peer.member_id], generation
                     peer.assignor.assigned(peer.owned, generation)
-            self._go_on()
+            self._change()
             if self._places and self._random.random() < 0.2:
                 self._places.move()
 
-    def _go_on(self) -> None:
+    def _change(self) -> None:
         random = self._random
         for _ in range(random.choice((0, 1, 1, 1, 2, 3))):
             match random.randrange(8):
@@ -183,22 +183,22 @@ class Story:
                     topic = random.choice(list(self._topics))
                     self._topics[topic] += random.randint(0, 3)
                 case 5:
-                    self._want_others()
+                    self._change_topics()
                 case 6:
                     peer = random.choice(self._peers)
                     peer.assignor, peer.owned, peer.generation = self._kind(), [], -1
                 case 7:
-                    self._claim_the_same()
+                    self._claim_partitions_of_another()
 
-    def _claim_the_same(self) -> None:
-        """As if a member had been away while another took over, and did not know."""
+    def _claim_partitions_of_another(self) -> None:
+        """Let a member claim partitions of another, as if it had missed a rebalance."""
         thief, other = self._random.choices(self._peers, k=2)
         stolen = self._random.sample(other.owned, len(other.owned) // 2)
         thief.owned = list(dict.fromkeys([*thief.owned, *stolen]))
         thief.generation = max(thief.generation, other.generation) + self._random.choice((-1, 0))
         thief.assignor.assigned(thief.owned, thief.generation)
 
-    def _want_others(self) -> None:
+    def _change_topics(self) -> None:
         random = self._random
         if self._even:
             gone = random.choice([*self._topics, "missing"])
@@ -211,10 +211,13 @@ class Story:
             random.choice(self._peers).topics = self._choice()
 
 
-def wild(random: Random, assignor: str, *, limit: int = 20, racks: bool = False) -> Rebalance:
-    """A group that nothing reasonable came before: anybody may say to own anything.
+def random_rebalance(
+    random: Random, assignor: str, *, limit: int = 20, racks: bool = False
+) -> Rebalance:
+    """Return a rebalance of a group whose members claim random partitions.
 
-    Only not in several generations where it does not read the topic: that is too much for Java.
+    Members of several generations claim only partitions of their topics, because Java fails
+    otherwise.
     """
     topics = {topic: random.randint(1, limit) for topic in random.sample(TOPICS, 5)}
     generations = random.choice(((1,), (1, 2), (1, 2, 3)))
@@ -238,17 +241,17 @@ def wild(random: Random, assignor: str, *, limit: int = 20, racks: bool = False)
         peer.assignor.assigned(peer.owned, peer.generation)
     replicas = {}
     if racks:
-        places = Places(random)
+        places = RackLayout(random)
         replicas = places.replicas(topics)
         for peer in peers:
-            peer.rack = places.home()
+            peer.rack = places.member_rack()
     members = {peer.member_id: peer.subscription() for peer in peers}
     assignment = ASSIGNORS[assignor]().assign(topics, members, racks_of(replicas))
     return Rebalance(assignor, topics, members, assignment, replicas)
 
 
 def still_owned(rebalance: Rebalance, partition: TopicPartition, but_by: str = "") -> bool:
-    """Whether a member says that it owns the partition."""
+    """Return whether a member claims to own the partition."""
     return any(
         partition in subscription.owned_partitions
         for member, subscription in rebalance.members.items()
@@ -257,9 +260,9 @@ def still_owned(rebalance: Rebalance, partition: TopicPartition, but_by: str = "
 
 
 def is_sound(rebalance: Rebalance, assignment: PartitionsByMember) -> bool:
-    """Whether members are given what they want, and everything that they want, once.
+    """Return whether each subscribed partition is assigned once, to a member that subscribes to it.
 
-    In a cooperative group a partition may be left out, if a member still owns it.
+    In a cooperative group a partition may be left out if a member still owns it.
     """
     values = [(member, p) for member, mine in assignment.items() for p in mine]
     requested = {

@@ -1,4 +1,4 @@
-"""Members of groups, asyncconsumer and Scala ones, and what they were given."""
+"""Members of ZooKeeper groups, of asyncconsumer and Scala, and the records that they received."""
 
 import asyncio
 from collections import Counter
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class OwnMember:
-    """A member, and what it was given."""
+    """A connector in this process, and the values that it received."""
 
     def __init__(self, connector: ConsumerConnector) -> None:
         self.connector = connector
@@ -39,7 +39,7 @@ class OwnMember:
 
 
 def connector_of(kafka: KafkaHandle, group: str, name: str, **options: Any) -> ConsumerConnector:
-    """With options that make a test quick."""
+    """Return a connector with short intervals."""
     if isinstance(kafka, KafkaWithZooKeeper):
         options.setdefault("zookeeper_connect", kafka.zookeeper_connect)
     environment: Environment = options.pop("environment", Environment())
@@ -70,13 +70,13 @@ async def open_member(
     async with connector, asyncio.TaskGroup() as readers:
         tested = OwnMember(connector)
         if isinstance(topics, TopicFilter):
-            made: list[MessageStream[bytes, bytes]]
-            made = await connector.create_message_streams_by_filter(topics, streams)
+            opened: list[MessageStream[bytes, bytes]]
+            opened = await connector.create_message_streams_by_filter(topics, streams)
         else:
             of_topics: dict[str, list[MessageStream[bytes, bytes]]]
             of_topics = await connector.create_message_streams(topics)
-            made = [stream for of_topic in of_topics.values() for stream in of_topic]
-        for stream in made:
+            opened = [stream for of_topic in of_topics.values() for stream in of_topic]
+        for stream in opened:
             readers.create_task(tested.read(stream))
         yield tested
         await connector.shutdown()
@@ -92,7 +92,7 @@ async def send(kafka: KafkaHandle, topic: str, count: int, start: int = 0) -> No
 
 @asynccontextmanager
 async def steadily(kafka: KafkaHandle, topic: str) -> AsyncIterator[list[bytes]]:
-    """Send a few hundred records a second for as long as the block lasts: those sent so far."""
+    """Send a few hundred records a second until the block ends. Yield the list of their values."""
     sent: list[bytes] = []
     leaving = asyncio.Event()
 

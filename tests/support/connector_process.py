@@ -24,7 +24,7 @@ from asyncconsumer.types import TopicPartition
 
 
 class OwnConsumer(ScalaConsumer):
-    """A member, driven as a `ScalaConsumer` is. It thinks for `pause` seconds a record."""
+    """A member with the interface of `ScalaConsumer`. It pauses for `pause` seconds per record."""
 
     pause = 0.0
 
@@ -34,18 +34,18 @@ class OwnConsumer(ScalaConsumer):
         return [sys.executable, "-m", __spec__.name, *words]
 
 
-class Telling(RebalanceListener):
-    """Writes down what happens, one line of JSON each."""
+class EventWriter(RebalanceListener):
+    """A listener that writes one line of JSON for each event."""
 
     def __init__(self, events: TextIO) -> None:
         self._events = events
 
-    def tell(self, event: str, **more: Any) -> None:
+    def write(self, event: str, **more: Any) -> None:
         self._events.write(json.dumps({"event": event, **more}) + "\n")
         self._events.flush()
 
     def record(self, record: decoding.Record, stream: int) -> None:
-        self.tell(
+        self.write(
             "record",
             topic=record.topic,
             partition=record.partition,
@@ -60,7 +60,7 @@ class Telling(RebalanceListener):
         owned: dict[str, list[int]] = {}
         for topic, partition in partitions:
             owned.setdefault(topic, []).append(partition)
-        self.tell("releasing", partitions=owned)
+        self.write("releasing", partitions=owned)
 
     async def before_starting_fetchers(
         self, consumer_id: str, owners: Mapping[TopicPartition, str]
@@ -68,14 +68,14 @@ class Telling(RebalanceListener):
         group: dict[str, dict[int, str]] = {}
         for (topic, partition), thread in owners.items():
             group.setdefault(topic, {})[partition] = thread
-        self.tell("starting", owners=group)
+        self.write("starting", owners=group)
 
 
 async def read(
-    stream: MessageStream[Any, Any], number: int, telling: Telling, pause: float
+    stream: MessageStream[Any, Any], number: int, writer: EventWriter, pause: float
 ) -> None:
     async for record in stream.records:
-        telling.record(record, number)
+        writer.record(record, number)
         if pause:
             await asyncio.sleep(pause)
 
@@ -84,9 +84,9 @@ async def streams_of(
     connector: ConsumerConnector, kind: str, requested: dict[str, int]
 ) -> list[MessageStream[Any, Any]]:
     if kind == "static":
-        made: dict[str, list[MessageStream[Any, Any]]]
-        made = await connector.create_message_streams(requested)
-        return [stream for of_topic in made.values() for stream in of_topic]
+        streams: dict[str, list[MessageStream[Any, Any]]]
+        streams = await connector.create_message_streams(requested)
+        return [stream for of_topic in streams.values() for stream in of_topic]
     ((expression, count),) = requested.items()
     topics = Whitelist(expression) if kind == "white_list" else Blacklist(expression)
     return await connector.create_message_streams_by_filter(topics, count)
@@ -94,20 +94,20 @@ async def streams_of(
 
 async def run(properties: str, events: TextIO, pause: float, kind: str, *subscription: str) -> None:
     lines = Path(properties).read_text().splitlines()
-    telling = Telling(events)
+    writer = EventWriter(events)
     connector = ConsumerConnector.from_properties(
-        dict(line.split("=", 1) for line in lines), listener=telling
+        dict(line.split("=", 1) for line in lines), listener=writer
     )
     requested = {topic: int(count) for topic, count in zip(*[iter(subscription)] * 2, strict=True)}
     async with connector, asyncio.TaskGroup() as readers:
         for number, stream in enumerate(await streams_of(connector, kind, requested)):
-            readers.create_task(read(stream, number, telling, pause))
-        telling.tell("ready")
+            readers.create_task(read(stream, number, writer, pause))
+        writer.write("ready")
         leaving = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leaving.set)
         await leaving.wait()
         await connector.shutdown()
-    telling.tell("stopped")
+    writer.write("stopped")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Members of one group, asyncconsumer and Java ones: what they have, and what they were given."""
+"""Members of one group, of asyncconsumer and Java: their partitions and received records."""
 
 import asyncio
 from collections import Counter
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from asyncconsumer.streams.messages import Message
 
 Written = Mapping[TopicPartition, Mapping[int, bytes]]
-"""The values that were acknowledged, by their offsets."""
+"""The acknowledged values, by partition and offset."""
 
 ASSIGNORS: Final[dict[str, type[Assignor]]] = {
     "range": RangeAssignor,
@@ -92,7 +92,7 @@ class OwnMember(ConsumerRebalanceListener):
         await self._stack.__aexit__(*error)
 
     async def stop(self) -> None:
-        """Leave in good order, before the end of the block."""
+        """Leave the group before the end of the block."""
         await self._stack.aclose()
 
     async def _read(self) -> None:
@@ -100,7 +100,7 @@ class OwnMember(ConsumerRebalanceListener):
             self.records.append(record)
 
 
-Anyone = OwnMember | JavaConsumer
+AnyMember = OwnMember | JavaConsumer
 
 
 class Place(NamedTuple):
@@ -110,7 +110,7 @@ class Place(NamedTuple):
     offset: int
 
 
-def received(*members: Anyone) -> Counter[Place]:
+def received(*members: AnyMember) -> Counter[Place]:
     """Return how often each record was delivered by all members."""
     return Counter(
         Place(TopicPartition(record.topic, record.partition), record.offset)
@@ -119,13 +119,13 @@ def received(*members: Anyone) -> Counter[Place]:
     )
 
 
-def repeated(*members: Anyone) -> dict[Place, int]:
+def repeated(*members: AnyMember) -> dict[Place, int]:
     """Return the records that were delivered more than once."""
     return {place: count for place, count in received(*members).items() if count > 1}
 
 
-def all_of(written: Written, *members: Anyone) -> bool:
-    """Whether everything was given out that was acknowledged."""
+def all_of(written: Written, *members: AnyMember) -> bool:
+    """Return whether all acknowledged records were delivered."""
     places = {Place(tp, offset) for tp, offsets in written.items() for offset in offsets}
     return places <= received(*members).keys()
 
@@ -144,8 +144,8 @@ async def send(kafka: KafkaHandle, partitions: Collection[TopicPartition], count
         return written
 
 
-async def go_on(written: Written, *members: Anyone, records: int = 5) -> None:
-    """Return after this number of further records of each partition were written, and given out."""
+async def go_on(written: Written, *members: AnyMember, records: int = 5) -> None:
+    """Wait until `records` more records of each partition were written and delivered."""
     enough = {tp: max(offsets, default=-1) + records for tp, offsets in written.items()}
 
     def reached() -> bool:
@@ -174,14 +174,16 @@ def division(
                 owned_partitions=sorted(has),
                 generation_id=1,
             )
-        shares = {name: set(has) for name, has in assignor.assign(topics, subscriptions).items()}
-        if sum(map(len, shares.values())) == sum(topics.values()):
-            return shares
-        owned = shares  # some are revoked first, and assigned to others in a second generation
+        assignments = {
+            name: set(has) for name, has in assignor.assign(topics, subscriptions).items()
+        }
+        if sum(map(len, assignments.values())) == sum(topics.values()):
+            return assignments
+        owned = assignments  # revoked partitions are assigned in a second generation
 
 
-async def until_divided(expected: Mapping[str, set[TopicPartition]], **members: Anyone) -> None:
-    """Return once each member, by its name, has what is expected of it."""
+async def until_divided(expected: Mapping[str, set[TopicPartition]], **members: AnyMember) -> None:
+    """Wait until each member has its expected partitions. Members are given by name."""
 
     def divided() -> bool:
         return {name: member.owned for name, member in members.items()} == expected
@@ -195,7 +197,7 @@ async def until_divided(expected: Mapping[str, set[TopicPartition]], **members: 
 
 @asynccontextmanager
 async def admin_of(kafka: KafkaHandle) -> AsyncIterator[AIOKafkaAdminClient]:
-    """Another client, which sees the group from outside."""
+    """Yield an admin client of aiokafka."""
     admin = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
     await admin.start()
     try:
@@ -205,14 +207,14 @@ async def admin_of(kafka: KafkaHandle) -> AsyncIterator[AIOKafkaAdminClient]:
 
 
 async def committed(kafka: KafkaHandle, group: str) -> dict[TopicPartition, int]:
-    """The group's offsets."""
+    """Return the committed offsets of the group."""
     async with admin_of(kafka) as admin:
         result = await admin.list_consumer_group_offsets(group)
     return {TopicPartition(*tp): reported.offset for tp, reported in result.items()}
 
 
 async def description(kafka: KafkaHandle, group: str) -> Mapping[str, Any]:
-    """Of the group: its `state`, and by which assignor it divides, its `protocol`."""
+    """Return the description of the group, with its `state` and its assignor as `protocol`."""
     async with admin_of(kafka) as admin:
         (answer,) = await admin.describe_consumer_groups([group])
     result: Mapping[str, Any] = answer.to_object()["groups"][0]

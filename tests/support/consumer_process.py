@@ -1,6 +1,6 @@
 """A `Consumer` in its own process, which a test can kill and freeze.
 
-    python -m tests.support.consumer_process PAUSE PROPERTIES EVENTS COMMIT_MS KIND WANTED...
+    python -m tests.support.consumer_process PAUSE PROPERTIES EVENTS COMMIT_MS KIND TOPIC...
 
 It has the arguments and the output of the Java program, so that one driver serves both.
 """
@@ -25,18 +25,18 @@ _JAVA_ASSIGNORS: Final = {
     "sticky": f"{_JAVA}StickyAssignor",
     "cooperative-sticky": f"{_JAVA}CooperativeStickyAssignor",
 }
-_OUR_ASSIGNORS: Final = {java: tested for tested, java in _JAVA_ASSIGNORS.items()}
+_ASSIGNOR_NAMES: Final = {java: name for name, java in _JAVA_ASSIGNORS.items()}
 _SHORTEST_WAIT_MS: Final = 50  # between two commits; Java's client commits after polls
 
 
 def strategies(*names: str) -> dict[str, str]:
-    """The property that has members of either kind divide so; the best comes first."""
+    """Return the property for these assignors, in the order of preference."""
     classes = ",".join(_JAVA_ASSIGNORS[name] for name in names)
     return {"partition.assignment.strategy": classes}
 
 
 class OwnConsumer(JavaConsumer):
-    """A member, driven as a `JavaConsumer` is. It thinks for `pause` seconds a record."""
+    """A member with the interface of `JavaConsumer`. It pauses for `pause` seconds per record."""
 
     pause = 0.0
 
@@ -45,18 +45,18 @@ class OwnConsumer(JavaConsumer):
         return [sys.executable, "-m", __spec__.name, *words]
 
 
-class Telling(ConsumerRebalanceListener):
-    """Writes down what happens, one line of JSON each."""
+class EventWriter(ConsumerRebalanceListener):
+    """A listener that writes one line of JSON for each event."""
 
     def __init__(self, events: TextIO) -> None:
         self._events = events
 
-    def tell(self, event: str, **more: Any) -> None:
+    def write(self, event: str, **more: Any) -> None:
         self._events.write(json.dumps({"event": event, **more}) + "\n")
         self._events.flush()
 
     def record(self, record: Message[Any, Any]) -> None:
-        self.tell(
+        self.write(
             "record",
             topic=record.topic,
             partition=record.partition,
@@ -79,52 +79,53 @@ class Telling(ConsumerRebalanceListener):
         numbers: dict[str, list[int]] = {}
         for topic, partition in sorted(partitions):
             numbers.setdefault(topic, []).append(partition)
-        self.tell(kind, partitions=numbers)
+        self.write(kind, partitions=numbers)
 
 
 def options_of(lines: Sequence[str], commit_ms: int) -> dict[str, Any]:
     """Return Java's properties as options."""
     settings: dict[str, Any] = dict(line.split("=", 1) for line in lines)
     classes = settings.pop("partition.assignment.strategy", _JAVA_ASSIGNORS["range"])
-    del settings[
-        "enable.auto.commit"
-    ]  # which has Java commit records that its program has not reported
+    # Java would commit records that its program has not reported
+    del settings["enable.auto.commit"]
     options = {
         "metadata_refresh_ms": settings.pop("metadata.max.age.ms"),
         "auto_commit_interval_ms": max(commit_ms, _SHORTEST_WAIT_MS),
         "partition_assignment_strategy": [
-            _OUR_ASSIGNORS[class_name] for class_name in classes.split(",")
+            _ASSIGNOR_NAMES[class_name] for class_name in classes.split(",")
         ],
         **{name.replace(".", "_"): value for name, value in settings.items()},
     }
     return {name: int(v) if name.endswith("_ms") else v for name, v in options.items()}
 
 
-async def read(consumer: Consumer[Any, Any], telling: Telling, pause: float) -> None:
+async def read(consumer: Consumer[Any, Any], writer: EventWriter, pause: float) -> None:
     async for record in consumer:
-        telling.record(record)
+        writer.record(record)
         if pause:
             await asyncio.sleep(pause)
 
 
 async def run(
-    pause: float, properties: Path, telling: Telling, commit_ms: int, kind: str, *requested: str
+    pause: float, properties: Path, writer: EventWriter, commit_ms: int, kind: str, *requested: str
 ) -> None:
     options = options_of(properties.read_text().splitlines(), commit_ms)
     topics, pattern = ((), requested[0]) if kind == "pattern" else (requested, None)
     leaving = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leaving.set)
-    consumer: Consumer = Consumer(*topics, pattern=pattern, listener=telling, **options)
+    consumer: Consumer = Consumer(*topics, pattern=pattern, listener=writer, **options)
     async with consumer, asyncio.TaskGroup() as group:
-        reading = group.create_task(read(consumer, telling, pause))
+        reading = group.create_task(read(consumer, writer, pause))
         await consumer.wait_assigned()
-        telling.tell("ready")
+        writer.write("ready")
         await leaving.wait()
         reading.cancel()
-    telling.tell("stopped")
+    writer.write("stopped")
 
 
 if __name__ == "__main__":
     pause, properties, events_path, commits, *subscription = sys.argv[1:]
     with Path(events_path).open("a") as file:
-        asyncio.run(run(float(pause), Path(properties), Telling(file), int(commits), *subscription))
+        asyncio.run(
+            run(float(pause), Path(properties), EventWriter(file), int(commits), *subscription)
+        )

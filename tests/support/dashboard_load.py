@@ -52,7 +52,7 @@ class Member:
 
 
 class DashboardLoad:
-    """Topics that are written to, and members that come and go."""
+    """Topics with producers, and members that join and leave."""
 
     def __init__(self, kafka: KafkaHandle, group: asyncio.TaskGroup) -> None:
         self.kafka = kafka

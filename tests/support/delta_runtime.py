@@ -1,4 +1,4 @@
-"""delta-rs has a runtime of its own, from its first use until the process ends."""
+"""The runtime of delta-rs, which runs from its first use until the process ends."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 @pytest.fixture(scope="session", autouse=True)
 def delta_rs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Started here, so that no test seems to have left it behind."""
+    """Start the runtime before the tests, so that it is not a leftover of one."""
     folder = tmp_path_factory.mktemp("delta")
     DeltaTable.create(str(folder), pa.schema([("x", pa.int32())]))
     return folder

@@ -1,4 +1,4 @@
-"""A service as others meet it: a program that keeps orders, reached by HTTP, ended by signals."""
+"""Programs of tests: a service that stores orders, which has an HTTP server and handles signals."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Program:
-    """Something that runs; what it prints goes to a file."""
+    """A program whose output is written to a file."""
 
     def __init__(self, folder: Path, **environment: str) -> None:
         self.environment = environment
@@ -57,14 +57,14 @@ class Program:
         return True
 
     async def ends(self, how: signal.Signals | None = signal.SIGTERM) -> int:
-        """Wait for its exit code."""
+        """End the program with a signal, or wait for its end without one. Return the exit code."""
         if how is not None:
             self.process.send_signal(how)
         await until(lambda: self.process.poll() is not None)
         return self.process.returncode
 
     async def aclose(self) -> None:
-        """Leave nothing running, however the test ended."""
+        """End the program if it is still running."""
         if self._process is None or self._process.poll() is not None:
             return
         try:
@@ -76,7 +76,7 @@ class Program:
 
 
 class Service(Program):
-    """One that keeps orders in a store."""
+    """A service that stores orders in SQLite."""
 
     def __init__(self, kafka: KafkaHandle, topic: str, folder: Path, port: int) -> None:
         self.topic, self.group, self.port, self.sent = topic, kafka.group(), port, 0
@@ -100,24 +100,24 @@ class Service(Program):
 
     async def ends_in_the_midst(self) -> int:
         """Stop the service while orders arrive. Return its exit code."""
-        over = asyncio.Event()
+        stopped = asyncio.Event()
 
-        async def go_on() -> None:
-            while not over.is_set():
+        async def send_orders() -> None:
+            while not stopped.is_set():
                 await self.send(50)
-                await asyncio.sleep(0.02)  # the service is to have the processor, too
+                await asyncio.sleep(0.02)  # so that the service has CPU time, too
 
         before = len(self.kept())
         async with asyncio.TaskGroup() as group:
-            group.create_task(go_on())
+            group.create_task(send_orders())
             await until(lambda: self.alive() and len(self.kept()) > before + 20)
             code = await self.ends()
-            over.set()
+            stopped.set()
         await self.send(10)
         return code
 
     def keep(self, numbers: Iterable[int]) -> None:
-        """As the service would."""
+        """Insert orders into the store, as the service does."""
         with closing(sqlite3.connect(self.store, timeout=30)) as store, store:
             rows = [(number, "") for number in numbers]
             store.executemany("INSERT INTO orders VALUES (?, ?)", rows)
@@ -130,13 +130,13 @@ class Service(Program):
             try:
                 return Counter(number for (number,) in store.execute("SELECT number FROM orders"))
             except sqlite3.OperationalError:
-                return Counter()  # the table is not made yet
+                return Counter()  # the table does not exist yet
 
     async def keeps_them_all(self) -> None:
         await until(lambda: self.alive() and len(self.kept()) >= self.sent)
 
     async def get(self, path: str) -> tuple[int, Any]:
-        """Status and body; each time by a connection of its own, so by any of its processes."""
+        """Return status and body. Each call has a new connection, to any process of the service."""
         url = f"http://127.0.0.1:{self.port}{path}"
         try:
             async with aiohttp.ClientSession() as session, session.get(url) as answer:
@@ -147,7 +147,7 @@ class Service(Program):
             return 0, None
 
     async def says(self, path: str, status: int, times: int = 1) -> None:
-        """Wait until it answers so, so often in a row."""
+        """Wait until `times` consecutive responses have this status."""
 
         async def enough() -> bool:
             self.alive()

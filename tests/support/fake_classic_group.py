@@ -39,14 +39,14 @@ async def open_member(
     delay: float = 0.0,
     **options: Any,
 ) -> AsyncIterator[Following]:
-    """A member, of which each assignment is acknowledged after a delay."""
+    """Open a member that acknowledges each assignment after a delay."""
     config = ConnectionConfig(bootstrap_servers=cluster.bootstrap_servers)
     session = KafkaClient(config, patience_ms=10_000, opener=cluster.open, randomness=Random(2))
-    async with session as way:
-        coordinator = Coordinator(GROUP, way.brokers, way.cluster)
+    async with session as client:
+        coordinator = Coordinator(GROUP, client.brokers, client.cluster)
         membership = ClassicMembership(
             coordinator,
-            way.cluster,
+            client.cluster,
             ClassicGroupConfig(group_id=GROUP, **options),
             requested or TopicSubscription(["t"]),
             assignors or [RangeAssignor()],

@@ -32,7 +32,7 @@ class Answer:
         answer = decoding.fetch_answer(body, version)
         self.code, self.session = answer.error_code, answer.session_id
         self.throttle_ms, self.endpoints = answer.throttle_ms, answer.node_endpoints
-        self.topics = body[10] - 1 if version >= 12 else -1  # where their number is
+        self.topics = body[10] - 1 if version >= 12 else -1  # the number of topics
         self.parts = {part.partition: part for part in answer.partitions}
         self.codes = {part.partition: part.error_code for part in answer.partitions}
         self.data = {part.partition: body[part.start : part.end] for part in answer.partitions}
@@ -70,12 +70,12 @@ class Client:
         return answer
 
     def fetching(self, *rows: tuple[int, ...], by_id: bool = True, **options: Any) -> FetchRequest:
-        """A fetch of rows of partition, offset and more; it asks for at most ENOUGH of each."""
+        """Return a fetch of rows of partition, offset and more, with ENOUGH bytes for each."""
         topic = self.cluster.view.topics.get("t")
         known = FetchTopic("t", topic.topic_id if topic is not None and by_id else None)
-        asked = [FetchPartition(row[0], row[1], ENOUGH, *row[2:]) for row in rows]
+        partitions = [FetchPartition(row[0], row[1], ENOUGH, *row[2:]) for row in rows]
         settings = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": ENOUGH, **options}
-        return FetchRequest({known: asked} if rows else {}, **settings)
+        return FetchRequest({known: partitions} if rows else {}, **settings)
 
     async def fetch(
         self, *rows: tuple[int, ...], node: int = 1, slot: int = 0, **options: Any
@@ -95,7 +95,7 @@ async def client_of(cluster: FakeCluster, **options: Any) -> AsyncIterator[Clien
 async def clients(
     partitions: int = 1, count: int = 0, **options: Any
 ) -> AsyncIterator[tuple[FakeCluster, Client]]:
-    """A cluster with a topic `t`, all led by broker 1, records in each, and a client of it."""
+    """Yield a cluster with a topic `t` that broker 1 leads, with records, and a client."""
     async with FakeCluster(Random(1), **options) as cluster:
         cluster.add_topic("t", partitions)
         for partition in range(partitions):
@@ -107,7 +107,7 @@ async def clients(
 
 
 def consumer_of(cluster: FakeCluster, randomness: Random | None = None) -> SimpleConsumer:
-    """A SimpleConsumer whose sockets are the cluster's."""
+    """Return a SimpleConsumer that connects to the cluster."""
     consumer = SimpleConsumer(cluster.bootstrap_servers)
     consumer._session = KafkaClient(
         cluster.config(),
@@ -119,7 +119,7 @@ def consumer_of(cluster: FakeCluster, randomness: Random | None = None) -> Simpl
 
 
 async def read(consumer: SimpleConsumer, count: int, offset: int = 0) -> list[RecordPayload]:
-    """The first records of t[0] from an offset on."""
+    """Return the first records of t[0] from an offset on."""
     results = []
     stream = consumer.read("t", 0, offset)
     async for record in stream:

@@ -16,7 +16,7 @@ K = Address("k", 9092)
 
 
 class Wire(asyncio.Transport):
-    """Takes what is written; a test says what is received."""
+    """A transport that records written bytes. A test sets the responses."""
 
     def __init__(self, address: Address = K, **options: Any) -> None:
         super().__init__()
@@ -53,11 +53,11 @@ def reachable(address: Address) -> ConsumerError | None:
 
 
 def unreachable(address: Address) -> ConsumerError | None:
-    return ConnectFailed(address, "nobody listens")
+    return ConnectFailed(address, "connection refused")
 
 
 class FakeOpener:
-    """Opens connections that lead nowhere, or fails as the test says, and keeps count."""
+    """An opener of fake connections, which counts attempts and can be made to fail."""
 
     def __init__(self) -> None:
         self.tries: list[tuple[float, Address]] = []
@@ -76,7 +76,7 @@ class FakeOpener:
         return wire.connection
 
     def busiest(self, seconds: float) -> int:
-        """The most tries in any window of that length."""
+        """Return the largest number of attempts in a window of this length."""
         times = [when for when, _ in self.tries]
         return max(sum(start <= when < start + seconds for when in times) for start in times)
 
@@ -85,7 +85,7 @@ def metadata_answer(
     brokers: Mapping[int, tuple[str, int]],
     topics: Mapping[str, tuple[UUID | None, int, Mapping[int, tuple[int, int]]]],
 ) -> bytes:
-    """Metadata 12 as a broker sends it; of each topic id, error code, leaders and epochs."""
+    """Return a Metadata response of version 12. Topics have id, error code, leaders and epochs."""
     response = MetadataRequest([]).prepare({3: (12, 12)}).RESPONSE_TYPE
     rows: list[Any] = [
         (

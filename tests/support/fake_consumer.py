@@ -15,7 +15,7 @@ from tests.support.helpers import by_protocol
 
 
 def environment(cluster: FakeCluster, seed: int = 2) -> Environment:
-    """The cluster in place of the world. Members of KIP-848 name themselves: a seed for each."""
+    """Return an environment on the fake cluster. KIP-848 members need a seed each for their ids."""
     return Environment(
         open_broker=cluster.open,
         clock=asyncio.get_running_loop().time,
@@ -25,7 +25,7 @@ def environment(cluster: FakeCluster, seed: int = 2) -> Environment:
 
 @asynccontextmanager
 async def coordinating(protocol: str) -> AsyncIterator[FakeCluster]:
-    """A cluster that keeps groups by that protocol, and no others."""
+    """Yield a cluster that coordinates groups of this protocol only."""
     if protocol == "classic":
         async with GroupCluster(Random(1), brokers=1) as cluster:
             yield cluster
@@ -40,12 +40,12 @@ async def coordinating(protocol: str) -> AsyncIterator[FakeCluster]:
 def make_consumer(
     cluster: FakeCluster, topics: Iterable[str] = ("t",), /, **options: Any
 ) -> Consumer[Any, Any]:
-    """Of the topic t, in the group g, from the beginning."""
+    """Return a consumer in the group g that starts at the earliest offset, by default of t."""
     settings: dict[str, Any] = {
         "bootstrap_servers": cluster.bootstrap_servers,
         "group_id": "g",
         "auto_offset_reset": "earliest",
         "auto_commit_interval_ms": 50,
     }
-    inside: Environment = options.pop("environment", None) or environment(cluster)
-    return inside.run(Consumer, *topics, **by_protocol({**settings, **options}))
+    fake_environment: Environment = options.pop("environment", None) or environment(cluster)
+    return fake_environment.run(Consumer, *topics, **by_protocol({**settings, **options}))

@@ -1,4 +1,4 @@
-"""Handlers without a broker: a handler that a test holds in its hands."""
+"""Handlers without a broker, whose calls a test finishes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -26,7 +26,7 @@ def record(offset: int, key: bytes | None = None, tp: TopicPartition = A, size: 
 
 
 def submit(queue: WorkQueue, work: PartitionWork, records: Sequence[Record]) -> None:
-    """As a pump does, without asking for room."""
+    """Submit records as the stream does, without a check of the limits."""
     block = RecordBlock()
     block.fill(records, len(records), inf)
     queue.submit(work, block)
@@ -34,10 +34,10 @@ def submit(queue: WorkQueue, work: PartitionWork, records: Sequence[Record]) -> 
 
 
 class Bench:
-    """A handler whose calls a test begins, ends and fails: each waits for its word."""
+    """A handler whose calls wait until a test finishes or fails them."""
 
     def __init__(self, **handling: Any) -> None:
-        self.begun: list[int] = []  # first offsets, in their order
+        self.begun: list[int] = []  # first offsets of calls, in the order of their start
         self.batches: list[list[int]] = []
         self.most_at_once = 0
         self.words: dict[int, asyncio.Future[None]] = {}
@@ -94,6 +94,6 @@ async def open_bench(**handling: Any) -> AsyncIterator[Bench]:
 
 
 async def settle() -> None:
-    """Let all that can happen now happen: virtual time does not pass meanwhile."""
+    """Run the event loop until no task can continue without time passing."""
     for _ in range(60):
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Feeders of a real broker, and what they left in a sink."""
+"""Feeders of a real broker, and the content of their sinks."""
 
 import asyncio
 from collections import Counter
@@ -32,7 +32,7 @@ def reader(kafka: KafkaHandle, *topics: str, group: str, **options: Any) -> Cons
 def make_feeder(
     kafka: KafkaHandle, topic: str, group: str, sink: Any = None, **options: Any
 ) -> SparkFeeder:
-    """With small batches."""
+    """Return a feeder with small batches."""
     return SparkFeeder(reader(kafka, topic, group=group), sink, **{**SMALL, **options})
 
 
@@ -43,7 +43,7 @@ def landed(folder: Path) -> pa.Table:
 
 
 def numbers(table: pa.Table) -> list[int]:
-    """The values, in order."""
+    """Return the values, sorted."""
     return sorted(int(value.as_py()) for value in table["value"])
 
 
@@ -64,7 +64,7 @@ def ranges_of(files: Iterable[str]) -> dict[TopicPartition, list[tuple[int, int]
 
 
 def in_a_row(results: Iterable[tuple[int, int]]) -> bool:
-    """Whether each begins where the one before ended."""
+    """Return whether each range starts at the end of the previous one."""
     listed = list(results)
     return all(first[1] == other[0] for first, other in pairwise(listed))
 
@@ -81,7 +81,7 @@ def batch(
     *,
     topic_id: UUID | None = None,
 ) -> FeedBatch:
-    """One of one partition, without a broker."""
+    """Return a batch of one partition, without a broker."""
     listed = list(values)
     rows = pa.RecordBatch.from_pylist(
         [
@@ -118,7 +118,7 @@ def joined(*batches: FeedBatch) -> FeedBatch:
 
 
 class Gate(LandingFolder):
-    """A landing folder whose doors a test opens and shuts."""
+    """A landing folder whose `publish` waits while a test has it shut."""
 
     def __init__(self, folder: Path, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(folder)

@@ -18,14 +18,14 @@ THREADS = 2
 
 
 def options_of(folder: Path) -> dict[str, str]:
-    """The settings of a catalog in this folder."""
+    """Return the settings of a catalog in this folder."""
     database, warehouse = folder / "catalog.db", folder / "warehouse"
     return {"type": "sql", "uri": f"sqlite:///{database}", "warehouse": f"file://{warehouse}"}
 
 
 @pytest.fixture(scope="session", autouse=True)
 def pyiceberg_threads() -> None:
-    """pyiceberg keeps its threads until the process ends: started here, no test left them."""
+    """Start the threads of pyiceberg before the tests, so that they are not leftovers of one."""
     os.environ["PYICEBERG_MAX_WORKERS"] = str(THREADS)
     executor, barrier = ExecutorFactory.get_or_create(), Barrier(THREADS)
     for started in [executor.submit(barrier.wait) for _ in range(THREADS)]:
@@ -46,17 +46,17 @@ def make_sink(catalog: Catalog, **options: Any) -> IcebergSink:
 
 
 def held(catalog: Catalog) -> list[int]:
-    """The values in the table."""
+    """Return the values in the table."""
     return numbers(catalog.load_table(NAME).scan(selected_fields=("value",)).to_arrow())
 
 
 def sink_in(folder: Path) -> IcebergSink:
-    """A sink whose catalog and files are in this folder."""
+    """Return a sink whose catalog and files are in this folder."""
     return IcebergSink(NAME, catalog="test", catalog_options=options_of(folder))
 
 
 def held_in(folder: Path) -> list[int]:
-    """The values in the table of this folder, if there is one yet."""
+    """Return the values in the table of this folder, or none if it does not exist yet."""
     catalog = load_catalog("test", **options_of(folder))
     try:
         return held(catalog) if catalog.table_exists(NAME) else []

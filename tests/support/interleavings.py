@@ -1,4 +1,4 @@
-"""Small programs to run in many orders, and what order they took."""
+"""Small programs that run in many task orders, and a log of each order."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -26,7 +26,7 @@ async def noise(rounds: int) -> None:
 
 
 async def with_noise(main: Coroutine[Any, Any, None]) -> None:
-    """Run `main` beside tasks that keep the rounds full, each for another number of rounds."""
+    """Run `main` beside tasks that yield to the loop, each for another number of times."""
     async with asyncio.TaskGroup() as group:
         for rounds in range(1, 6):
             group.create_task(noise(rounds))
@@ -34,7 +34,7 @@ async def with_noise(main: Coroutine[Any, Any, None]) -> None:
 
 
 async def medley(log: list[str]) -> None:
-    """Most of what asyncio has, without time."""
+    """Use most of asyncio's primitives, without timers."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[int] = asyncio.Queue(2)
     event = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Questions to the Java client's own classes."""
+"""Calls of the Java client's own assignors."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ REFUSED = "refused"
 
 
 async def ask_java(questions: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """The answers, in the order of the questions, of one JVM."""
+    """Return the answers of one JVM, in the order of the questions."""
     java = find_java()
     jars = await Kafka().fetch()
     classes = await compiled(PROGRAM, java, jars)

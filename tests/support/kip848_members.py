@@ -1,4 +1,4 @@
-"""Members of groups of KIP-848, each with connections of its own, and what they are given."""
+"""Members of KIP-848 groups, each with its own connections, and their assignments."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -21,32 +21,32 @@ if TYPE_CHECKING:
 
 
 class Follower:
-    """Follows a membership, and gives a receipt for each assignment when it is `willing`."""
+    """A reader of a membership. It acknowledges assignments while `may_acknowledge` is set."""
 
     def __init__(self, membership: ConsumerGroupMembership, coordinator: Coordinator) -> None:
         self.membership = membership
         self.coordinator = coordinator
         self.assignments: list[Assignment] = []
         self.error: ConsumerError | None = None
-        self.willing = asyncio.Event()
-        self.willing.set()
+        self.may_acknowledge = asyncio.Event()
+        self.may_acknowledge.set()
 
     async def follow(self) -> None:
         try:
             async for assignment in self.membership.assignments():
                 self.assignments.append(assignment)
-                await self.willing.wait()
+                await self.may_acknowledge.wait()
         except ConsumerError as error:
             self.error = error
 
     @property
     def has(self) -> set[TopicPartition]:
-        """Return the partitions that it may read."""
+        """Return the assigned partitions."""
         return set(self.assignments[-1].partitions) if self.assignments else set()
 
     @property
     def lost(self) -> set[TopicPartition]:
-        """Return the partitions that it lost."""
+        """Return the lost partitions."""
         return set().union(*(assignment.lost for assignment in self.assignments))
 
     @property
@@ -66,7 +66,7 @@ async def open_member(
     leave: bool = True,
     **options: Any,
 ) -> AsyncIterator[Follower]:
-    """One member, until the end of the block; then it leaves, unless it is to die."""
+    """Open a member. At the end of the block it leaves, unless `leave` is False."""
     if isinstance(servers, str):
         servers = ConnectionConfig(bootstrap_servers=servers)
     if not isinstance(subscription, Subscription):
@@ -96,10 +96,10 @@ def partitions(topic: str, *numbers: int) -> set[TopicPartition]:
 
 
 def split(topic: str, count: int, *followers: Follower) -> bool:
-    """Whether they have all partitions of a topic, each one of them, as evenly as can be."""
-    shares = [{tp for tp in follower.has if tp.topic == topic} for follower in followers]
-    sizes = sorted(map(len, shares))
-    everything = set().union(*shares)
+    """Return whether the partitions of a topic are divided evenly, each to one member."""
+    assignments = [{tp for tp in follower.has if tp.topic == topic} for follower in followers]
+    sizes = sorted(map(len, assignments))
+    everything = set().union(*assignments)
     return (
         everything == partitions(topic, *range(count))
         and sum(sizes) == count

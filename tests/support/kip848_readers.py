@@ -1,4 +1,4 @@
-"""Members of KIP-848 groups that read what they are given, from a real Kafka."""
+"""Members of KIP-848 groups that read their partitions from a real Kafka."""
 
 import asyncio
 from collections import Counter
@@ -24,8 +24,8 @@ from asyncconsumer.streams.stream import Stream
 from asyncconsumer.types import TopicPartition
 
 
-class Reading:
-    """One member, and what it was given."""
+class ReadingMember:
+    """A member, and the values that it received."""
 
     def __init__(self, rebalancer: Rebalancer, stream: Stream) -> None:
         self.values: Counter[bytes] = Counter()
@@ -43,21 +43,23 @@ class Reading:
 
 
 @asynccontextmanager
-async def reading(servers: str, group: str, topic: str, **options: Any) -> AsyncIterator[Reading]:
-    """A member that commits what it is done with, until it leaves at the end of the block."""
+async def reading(
+    servers: str, group: str, topic: str, **options: Any
+) -> AsyncIterator[ReadingMember]:
+    """Open a member that reads and commits. It leaves at the end of the block."""
     config, randomness = ConnectionConfig(bootstrap_servers=servers), Random()
     engine = EngineConfig(auto_offset_reset="earliest")
     async with (
-        KafkaClient(config, patience_ms=30_000) as way,
+        KafkaClient(config, patience_ms=30_000) as client,
         FetchManager(
-            way.brokers, way.cluster, FetchConfig(), engine, randomness=randomness
+            client.brokers, client.cluster, FetchConfig(), engine, randomness=randomness
         ) as manager,
         Scope("test") as scope,
     ):
-        coordinator = Coordinator(group, way.brokers, way.cluster)
+        coordinator = Coordinator(group, client.brokers, client.cluster)
         membership = ConsumerGroupMembership(
             coordinator,
-            way.cluster,
+            client.cluster,
             ConsumerGroupConfig(group_id=group, **options),
             TopicSubscription([topic]),
             randomness=randomness,
@@ -84,7 +86,7 @@ async def reading(servers: str, group: str, topic: str, **options: Any) -> Async
         async with membership, asyncio.TaskGroup() as tasks:
             following.start(scope, 200)
             await following.joined()
-            reading = Reading(rebalancer, stream)
+            reading = ReadingMember(rebalancer, stream)
             tasks.create_task(reading.read())
             yield reading
             await following.end()

@@ -1,10 +1,10 @@
-"""Metadata answers of large clusters, made quickly."""
+"""Metadata responses of large clusters, encoded quickly."""
 
 import struct
 from collections.abc import Mapping
 from uuid import UUID
 
-FLEXIBLE, OLD = 12, 5  # the versions of Metadata that can be made
+FLEXIBLE, OLD = 12, 5  # the supported versions of Metadata
 
 
 def large_answer(
@@ -14,7 +14,7 @@ def large_answer(
     replicas: int = 3,
     version: int = FLEXIBLE,
 ) -> bytes:
-    """The body of an answer: of each topic its number of partitions, with leaders in turn."""
+    """Return the body of a response. `topics` has numbers of partitions; leaders take turns."""
     nodes, new = list(brokers), version == FLEXIBLE
     length, text = (_varint, _text) if new else (_int32, _old_text)
     tags, null, epoch = (b"\0", b"\0", _int32(7)) if new else (b"", b"\xff\xff", b"")

@@ -1,4 +1,4 @@
-"""A sink in memory, and feeders of a fake cluster that write into it."""
+"""A sink in memory, and feeders of a fake cluster that write to it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
@@ -26,14 +26,16 @@ QUICK: dict[str, Any] = {
 
 
 class Shelf:
-    """A sink in memory, without threads. `hold` has batches wait in `publish`."""
+    """A sink in memory, without threads. `gates` delay batches in `publish`."""
 
     def __init__(self, *, remembers: bool = True) -> None:
         self.remembers = remembers
         self.apart = not remembers
         self.ends: dict[TopicPartition, int] = {}
         self.written: list[tuple[TopicPartition, int, int]] = []
-        self.gates: dict[TopicPartition, asyncio.Event] = {}  # the next batch waits there
+        self.gates: dict[
+            TopicPartition, asyncio.Event
+        ] = {}  # the next batch of a partition waits for its event
         self.refuses: Callable[[FeedBatch], Collection[TopicPartition]] = lambda _: ()
         self.seconds_to_load = 0.0
 
@@ -45,7 +47,7 @@ class Shelf:
         return {tp: self.ends.get(tp) for tp in partitions}
 
     async def prepare(self, batch: FeedBatch) -> object:
-        """Return the batch, which is in memory already."""
+        """Return None, because the batch is in memory already."""
 
     async def publish(self, batch: FeedBatch, prepared: object) -> Collection[TopicPartition]:
         for tp in batch.parts:

@@ -1,4 +1,4 @@
-"""Metrics as Prometheus reads them."""
+"""Metrics in the format of Prometheus."""
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -16,7 +16,7 @@ class Scrape:
         }
 
     def __call__(self, name: str, **labels: str) -> float | None:
-        """Return the sum of the series of a metric with these labels; None if there is none."""
+        """Return the sum of the series of a metric with these labels, or None without one."""
         matching = [
             value
             for (known, pairs), value in self._values.items()

@@ -1,4 +1,4 @@
-"""One order, in the ways that people write it down."""
+"""One order, as several types of classes."""
 
 from dataclasses import dataclass
 from typing import TypedDict

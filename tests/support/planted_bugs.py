@@ -11,7 +11,7 @@ from asyncconsumer.streams.stream import Stream
 from asyncconsumer.types import TopicPartition
 
 
-def what_is_in_flight_counts_as_finished(patch: pytest.MonkeyPatch) -> None:
+def records_in_flight_count_as_finished(patch: pytest.MonkeyPatch) -> None:
     finished = Stream.finished
 
     def too_much(self: Stream) -> dict[TopicPartition, int]:
@@ -24,7 +24,7 @@ def what_is_in_flight_counts_as_finished(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Stream, "finished", too_much)
 
 
-def partitions_that_are_lost_are_read_on(patch: pytest.MonkeyPatch) -> None:
+def lost_partitions_are_still_read(patch: pytest.MonkeyPatch) -> None:
     async def nothing(self: Rebalancer, assignment: Assignment) -> None:
         pass
 
@@ -32,9 +32,9 @@ def partitions_that_are_lost_are_read_on(patch: pytest.MonkeyPatch) -> None:
 
 
 def offsets_are_not_loaded(patch: pytest.MonkeyPatch) -> None:
-    async def everything_is_old(
+    async def load_old_offsets(
         self: Committer, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, int | None]:
         return dict.fromkeys(partitions, 10)
 
-    patch.setattr(Committer, "load", everything_is_old)
+    patch.setattr(Committer, "load", load_old_offsets)

@@ -1,4 +1,4 @@
-"""Protobuf messages of every kind, described by hand as protoc would."""
+"""Protobuf messages with every kind of field, described without protoc."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ _IMPORTS = ("timestamp", "duration", "wrappers")
 
 
 def _field(message: Any, number: int, name: str, kind: str) -> None:
-    """Kinds are as in a .proto file: `repeated int32`, `optional .Order`."""
+    """Add a field. `kind` is as in a .proto file: `repeated int32`, `optional .Order`."""
     *label, word = kind.split()
     labels = {"optional": 1, "required": 2, "repeated": 3}
     field = message.field.add(name=name, number=number, label=labels[label[0]] if label else 1)
@@ -116,8 +116,8 @@ def descriptor_set(*, imports: bool = True) -> bytes:
     for module in (timestamp_pb2, duration_pb2, wrappers_pb2) if imports else ():
         module.DESCRIPTOR.CopyToProto(result.file.add())
     result.file.extend([SHOP, OLD])
-    made: bytes = result.SerializeToString()
-    return made
+    data: bytes = result.SerializeToString()
+    return data
 
 
 def _classes() -> dict[str, Any]:
@@ -128,6 +128,6 @@ def _classes() -> dict[str, Any]:
     return {name: message_factory.GetMessageClass(each) for name, each in result.items()}
 
 
-_MADE = _classes()
-Order, Line, Node, Old = (_MADE[name] for name in ("Order", "Line", "Node", "Old"))
+_CLASSES = _classes()
+Order, Line, Node, Old = (_CLASSES[name] for name in ("Order", "Line", "Node", "Old"))
 """Like the classes that protoc generates."""

@@ -1,4 +1,4 @@
-"""Both ends of a proxied connection as plain sockets, so that a test sees what TCP sees."""
+"""Both ends of a proxied connection as plain sockets, so that a test sees EOF and RST."""
 
 import asyncio
 import contextlib
@@ -54,7 +54,7 @@ class Side:
         return bytes(data)
 
     async def receive_all(self) -> bytes:
-        """Everything up to EOF."""
+        """Return all bytes up to EOF."""
         pieces = []
         while piece := await asyncio.get_running_loop().sock_recv(self.socket, 2**20):
             pieces.append(piece)
@@ -80,7 +80,7 @@ class Side:
 
 @dataclass
 class Network:
-    """A proxy before a server that does what the test does."""
+    """A proxy and a server whose connections a test accepts."""
 
     proxy: TcpProxy
     server: socket.socket
@@ -96,7 +96,7 @@ class Network:
         return self._side((await asyncio.get_running_loop().sock_accept(self.server))[0])
 
     async def connect(self) -> tuple[Side, Side]:
-        """The client's and the server's side of a new connection."""
+        """Return the client's and the server's side of a new connection."""
         return await self.connect_client(), await self.accept()
 
     def nobody_knocks(self) -> bool:
@@ -126,16 +126,16 @@ async def network() -> AsyncIterator[Network]:
 
 
 async def let_the_proxy_work() -> None:
-    """Let the loop turn until the proxy has done all it can with what is in its sockets.
+    """Run the loop until the proxy has processed all bytes in its sockets.
 
-    On the loopback, bytes are at the other end when they are sent: no time has to pass.
+    On the loopback, bytes are received when they are sent, so no time must pass.
     """
     for _ in range(50):
         await asyncio.sleep(0)
 
 
 def taken(size: int) -> Callable[[Statistics], bool]:
-    """Return a condition: the proxy has read `size` bytes from clients."""
+    """Return the condition that the proxy has read `size` bytes from clients."""
     return lambda now: now.held + now.bytes_up == size
 
 

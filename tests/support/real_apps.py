@@ -16,7 +16,7 @@ from tests.support.real_consumer import QUICK
 
 
 def make_app(kafka: KafkaHandle, **options: Any) -> ConsumerApp:
-    """With short waits, so that tests need not wait long."""
+    """Return an app with short intervals."""
     servers = {"bootstrap_servers": kafka.bootstrap_servers}
     settings = {**QUICK, "shutdown_grace_ms": 5_000, **servers, **options}
     return ConsumerApp(**by_protocol(settings))
@@ -30,7 +30,7 @@ async def send(
     keys: int = 0,
     partition: int | None = None,
 ) -> None:
-    """Values, with keys in turn if there are any."""
+    """Send values, with keys in turn if `keys` is set."""
     async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers) as producer:
         for number, value in enumerate(values):
             data = b"%d" % value if isinstance(value, int) else value
@@ -40,7 +40,7 @@ async def send(
 
 
 async def offsets(kafka: KafkaHandle, group: str) -> dict[TopicPartition, Offset]:
-    """The group's offsets, with what is kept beside them."""
+    """Return the committed offsets of the group, with their metadata."""
     async with admin_of(kafka) as admin:
         result = await admin.list_consumer_group_offsets(group)
     return {

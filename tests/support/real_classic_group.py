@@ -1,4 +1,4 @@
-"""Members of groups that a real Kafka coordinates."""
+"""Members of classic groups of a real Kafka."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -24,7 +24,7 @@ QUICK = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 300, "metadata_re
 
 
 class Following:
-    """A member, and what it was assigned so far; each is acknowledged at once, or later."""
+    """A member and its assignments. It acknowledges each of them, after a delay if one is set."""
 
     def __init__(
         self, membership: ClassicMembership, coordinator: Coordinator, delay: float = 0.0
@@ -66,15 +66,15 @@ async def open_member(
     assignors: Sequence[Assignor] = (),
     **options: Any,
 ) -> AsyncIterator[Following]:
-    """A member that ends without a word with its block, as if it were killed."""
+    """Open a member. At the end of the block it ends without LeaveGroup, as if killed."""
     subscription = TopicSubscription([requested]) if isinstance(requested, str) else requested
     async with AsyncExitStack() as stack:
         config = ConnectionConfig(bootstrap_servers=servers)
-        way = await stack.enter_async_context(KafkaClient(config, patience_ms=10_000))
-        coordinator = Coordinator(group, way.brokers, way.cluster)
+        client = await stack.enter_async_context(KafkaClient(config, patience_ms=10_000))
+        coordinator = Coordinator(group, client.brokers, client.cluster)
         membership = ClassicMembership(
             coordinator,
-            way.cluster,
+            client.cluster,
             ClassicGroupConfig(group_id=group, **QUICK | options),
             subscription,
             assignors or [RangeAssignor()],
@@ -91,7 +91,7 @@ async def open_member(
 
 
 async def until_divided(members: Sequence[Following], expected: Mapping[str, int]) -> None:
-    """Return once everything is read by somebody, and nothing twice, by all of these members."""
+    """Wait until each partition has one owner, and each member has a partition."""
     everything = {
         TopicPartition(topic, n) for topic, count in expected.items() for n in range(count)
     }
@@ -104,7 +104,7 @@ async def until_divided(members: Sequence[Following], expected: Mapping[str, int
 
 
 def the_generation(following: Following) -> int:
-    """In which it is."""
+    """Return the generation of the member."""
     identity = following.membership.identity
     assert identity is not None
     return identity.generation

@@ -22,7 +22,7 @@ QUICK: dict[str, Any] = {
 
 
 def make_consumer(kafka: KafkaHandle, *topics: str, **options: Any) -> Consumer[Any, Any]:
-    """With short waits, so that tests need not wait long."""
+    """Return a consumer with short intervals."""
     servers = {"bootstrap_servers": kafka.bootstrap_servers}
     return Consumer(*topics, **by_protocol({**QUICK, **servers, **options}))
 
@@ -34,7 +34,7 @@ def partitions(topic: str, *numbers: int) -> list[TopicPartition]:
 async def send(
     kafka: KafkaHandle | Kafka, topic: str, numbers: Iterable[int], partitions: int = 1
 ) -> None:
-    """Records whose values are these numbers, dealt to the partitions in turn."""
+    """Send numbers as values, to the partitions in turn."""
     async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers) as producer:
         for number in numbers:
             await producer.send(topic, b"%d" % number, partition=number % partitions)
@@ -42,7 +42,7 @@ async def send(
 
 
 async def take(consumer: Consumer[Any, Any], count: int) -> list[int]:
-    """The values of the next records, the last of which is done with as well."""
+    """Return the values of the next records. The last one is acknowledged, too."""
     values: list[int] = []
     async with asyncio.timeout(60):
         async for record in consumer:
@@ -59,7 +59,7 @@ async def reading(consumer: Consumer[Any, Any]) -> AsyncIterator[list[int]]:
 
     async def read() -> None:
         async for record in consumer:
-            values.append(int(record.value or b""))  # noqa: PERF401 - others look at it meanwhile
+            values.append(int(record.value or b""))  # noqa: PERF401 - read by other tasks meanwhile
 
     async with asyncio.TaskGroup() as group:
         task = group.create_task(read())
@@ -68,7 +68,7 @@ async def reading(consumer: Consumer[Any, Any]) -> AsyncIterator[list[int]]:
 
 
 async def next_of(consumer: Consumer[Any, Any]) -> int:
-    """The value of the next record, which is done with then."""
+    """Return the value of the next record, and acknowledge it."""
     async for record in consumer:
         return int(record.value or b"")
     raise AssertionError("the consumer has ended")

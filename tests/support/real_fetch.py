@@ -1,4 +1,4 @@
-"""A fetch engine on real brokers, what is written to them, and what the engine delivers of it."""
+"""A fetch engine on real brokers, written records, and delivered records."""
 
 import asyncio
 from collections import defaultdict
@@ -24,7 +24,7 @@ _PAUSE: Final = 0.02  # between two records of a partition
 
 
 class Engine:
-    """A manager, and how tests look at it. All that it tells is kept in `events`."""
+    """A fetch manager for tests, which records its events."""
 
     def __init__(self, manager: FetchManager, session: KafkaClient) -> None:
         self.manager = manager
@@ -35,14 +35,14 @@ class Engine:
     def read(
         self, partitions: Iterable[TopicPartition], offset: int = EARLIEST, **options: Any
     ) -> Stream:
-        """A new stream of these, besides what is read already."""
+        """Return a new stream of these partitions. Other streams continue."""
         channel = self.manager.channel()
         self.targets |= {tp: FetchTarget(channel, offset, **options) for tp in partitions}
         self.manager.reconcile(self.targets)
         return Stream(channel)
 
     def observed(self, kind: type[Event]) -> list[Event]:
-        """The events of one kind so far."""
+        """Return the events of a type."""
         return [event for event in self.events if isinstance(event, kind)]
 
 
@@ -53,7 +53,7 @@ async def open_engine(
     connection: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> AsyncIterator[Engine]:
-    """An engine for as long as the block lasts; `options` are those of EngineConfig."""
+    """Open an engine. `options` are those of EngineConfig."""
     config = ConnectionConfig(bootstrap_servers=servers, **(connection or {}))
     async with KafkaClient(config, patience_ms=0) as session:
         manager = FetchManager(
@@ -89,14 +89,14 @@ async def values(stream: Stream, count: int) -> list[bytes | None]:
 
 
 class Writer:
-    """Writes to partitions without end; a record that is not acknowledged is followed by another.
+    """A writer of endless records. After a record that is not acknowledged, it sends another one.
 
-    So what is written may be in the log twice, or unacknowledged, but each offset that was
-    acknowledged must be read with its value.
+    A record may be in the log twice or unacknowledged. Each acknowledged offset must be read with
+    its value.
     """
 
     def __init__(self, servers: str, partitions: Iterable[TopicPartition]) -> None:
-        # short timeouts: with aiokafka's own a frozen broker holds its partitions up for 40 s
+        # with aiokafka's default timeouts, a frozen broker delays its partitions by 40 s
         self._producer = AIOKafkaProducer(
             bootstrap_servers=servers, acks="all", request_timeout_ms=3000, linger_ms=0
         )
@@ -117,7 +117,7 @@ class Writer:
             await self._producer.stop()
 
     async def stop(self) -> None:
-        """Write no more."""
+        """Stop writing."""
         for task in self._tasks:
             task.cancel()
         await asyncio.wait(self._tasks)
@@ -145,21 +145,21 @@ class Ledger:
         self.delivered: dict[TopicPartition, list[bytes | None]] = defaultdict(list)
 
     async def read(self, stream: Stream) -> None:
-        """Read for ever."""
+        """Read until cancelled."""
         async for record in stream:
             before = self.delivered[TopicPartition(record.topic, record.partition)]
             assert record.offset == len(before), f"{record.offset} follows {len(before) - 1}"
             before.append(record.value)
 
     def has(self, acknowledged: Mapping[TopicPartition, dict[int, bytes]]) -> bool:
-        """Whether every partition was read up to what was acknowledged last."""
+        """Return whether every partition was read up to the last acknowledged record."""
         return all(
             len(self.delivered[tp]) > next(reversed(offsets), -1)
             for tp, offsets in acknowledged.items()
         )
 
     def check(self, acknowledged: Mapping[TopicPartition, dict[int, bytes]]) -> None:
-        """Every acknowledged record was delivered, once (they are in the order of offsets)."""
+        """Check that every acknowledged record was delivered once."""
         for tp, records in acknowledged.items():
             lost = {
                 offset: value
@@ -170,9 +170,9 @@ class Ledger:
 
 
 class Load:
-    """A topic that is written and read all the time, within an ``async with`` block.
+    """A topic that is written and read during an ``async with`` block.
 
-    At its end everything must have been delivered that was acknowledged.
+    At the end of the block, all acknowledged records must have been delivered.
     """
 
     def __init__(self, engine: Engine, servers: str, topic: str, partitions: int) -> None:
@@ -202,7 +202,7 @@ class Load:
             await self._group.__aexit__(None, None, None)
 
     async def goes_on(self, records: int = 10, *, without: Iterable[TopicPartition] = ()) -> None:
-        """Return after further records of each partition were acknowledged and delivered."""
+        """Wait until `records` more records of each partition were acknowledged and delivered."""
         others = set(self.partitions) - set(without)
         written = self.writer.acknowledged
         enough = {tp: len(written[tp]) + records for tp in others}

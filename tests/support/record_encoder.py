@@ -1,4 +1,4 @@
-"""A small writer of record sets, for good bytes and, field by field, for bad ones."""
+"""An encoder of record sets, which can also write wrong values of each field."""
 
 import gzip
 import struct
@@ -66,7 +66,7 @@ def compress(codec: int, data: bytes) -> bytes:
 
 
 def xerial(data: bytes, block: int = 32 * 1024) -> bytes:
-    """Snappy as Java clients write it."""
+    """Return data compressed with Snappy in the format of Java clients."""
     out = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)
     for offset in range(0, len(data), block):
         part = bytes(cramjam.snappy.compress_raw(data[offset : offset + block]))
@@ -90,7 +90,7 @@ def batch(
     producer: int = -1,
     **wrong: int,
 ) -> bytes:
-    """A batch of magic 2. `content` is rows, or the body itself; `wrong` replaces header fields."""
+    """Return a batch of magic 2. `content` is rows or the body; `wrong` replaces header fields."""
     listed: Sequence[Row] = [] if isinstance(content, bytes) else content
     base = (listed[0].offset if listed else 0) if base is None else base
     times = [row.timestamp for row in listed] or [0]
@@ -117,13 +117,13 @@ def batch(
 
 
 def control(offset: int, producer: int, kind: int, key: bytes | None = None) -> bytes:
-    """A transaction marker: 0 aborts, 1 commits."""
+    """Return a transaction marker: 0 aborts, 1 commits."""
     key = struct.pack(">hh", 0, kind) if key is None else key
     marker = Row(offset, struct.pack(">hi", 0, 0), key)
     return batch([marker], attributes=0x30, producer=producer)
 
 
-def message(  # a test names only what matters to it
+def message(
     offset: int,
     value: bytes | None = b"value",
     *,
@@ -133,7 +133,7 @@ def message(  # a test names only what matters to it
     timestamp: int = 1_700_000_000_000,
     crc: int | None = None,
 ) -> bytes:
-    """One message of magic 0 or 1."""
+    """Return a message of magic 0 or 1."""
     body = struct.pack(">bb", magic, attributes)
     if magic == 1:
         body += struct.pack(">q", timestamp)
@@ -143,7 +143,7 @@ def message(  # a test names only what matters to it
 
 
 def entry(offset: int, body: bytes, crc: int | None = None) -> bytes:
-    """A message of magic 0 or 1 by what follows its checksum."""
+    """Return a message of magic 0 or 1 with the given bytes after the checksum."""
     crc = zlib.crc32(body) if crc is None else crc
     return struct.pack(">qiI", offset, len(body) + 4, crc) + body
 
@@ -158,7 +158,7 @@ def wrapper(
     attributes: int = 0,
     timestamp: int = 0,
 ) -> bytes:
-    """A compressed message set inside one message; `value` replaces what it compresses to."""
+    """Return a compressed message set in a message. `value` replaces the compressed bytes."""
     return message(
         offset,
         compress(codec, inner) if value is None else value,

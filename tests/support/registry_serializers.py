@@ -1,4 +1,4 @@
-"""Records as confluent's own serializers write them, which register their schemas."""
+"""Records of Confluent's serializers, which register their schemas."""
 
 import base64
 from collections.abc import AsyncIterator
@@ -24,7 +24,7 @@ JSON_ORDER = """{"$schema": "http://json-schema.org/draft-07/schema#", "title": 
 
 
 class Writer:
-    """Writes to the topic of one test, so that no two tests share a subject."""
+    """Serializers for the topic of one test, so that no two tests share a subject."""
 
     def __init__(self, client: Any, topic: str) -> None:
         self._client = client
@@ -46,7 +46,7 @@ class Writer:
     async def register(
         self, name: str, text: str, kind: str, *needed: tuple[str, str]
     ) -> tuple[str, int]:
-        """The subject and the id of a schema; it needs the first version of other subjects."""
+        """Register a schema that needs the first versions of others. Return its subject and id."""
         references = [SchemaReference(called, subject, 1) for called, subject in needed]
         subject = f"{self.topic}-{name}"
         schema = Schema(text, kind, references)

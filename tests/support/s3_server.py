@@ -1,6 +1,6 @@
 """An S3 server for tests: versitygw, which is built from its Go module into the cache of servers.
 
-    python -m tests.support.s3_server    # builds it, unless it is there
+    python -m tests.support.s3_server    # builds the server, unless it exists
 
 It stores objects as files, and its conditional writes are atomic.
 """
@@ -122,7 +122,7 @@ def s3_server(program: Path, folder: Path) -> Iterator[S3]:
 
 
 def run_in_thread(work: Coroutine[Any, Any, T]) -> T:
-    """Run it in a thread, because a loop may run in this one."""
+    """Run a coroutine in a thread, because this thread may have a running loop."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, work).result()
 
@@ -132,7 +132,7 @@ def _answers(endpoint: str) -> bool:
         with urllib.request.urlopen(endpoint, timeout=1):
             return True
     except HTTPError:
-        return True  # it wants a signature
+        return True  # the request has no signature
     except (URLError, OSError):
         return False
 

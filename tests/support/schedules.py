@@ -21,7 +21,7 @@ def play(schedule: Schedule, seed: int) -> None:
 
 
 def play_all(schedule: Schedule) -> None:
-    """Run the schedules of a test run; one that fails tells its seed."""
+    """Run the schedules of a test run. A failed one has a note with its seed."""
     for seed in _SEEDS:
         try:
             play(schedule, seed)
@@ -31,10 +31,10 @@ def play_all(schedule: Schedule) -> None:
 
 
 def must_find(schedule: Schedule) -> None:
-    """Fail unless a bug that is there now shows in one of the schedules."""
+    """Fail unless one of the schedules detects the planted bug."""
     for seed in _ENOUGH_TO_FIND_A_BUG:
         try:
             play(schedule, seed)
-        except BaseException:  # noqa: BLE001 - however it shows
+        except BaseException:  # noqa: BLE001 - any error detects the bug
             return
-    pytest.fail(f"{len(_ENOUGH_TO_FIND_A_BUG)} schedules did not find it")
+    pytest.fail(f"{len(_ENOUGH_TO_FIND_A_BUG)} schedules did not detect the bug")

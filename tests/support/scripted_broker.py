@@ -1,4 +1,4 @@
-"""A broker that a test plays itself, over a real socket."""
+"""A broker whose responses a test writes, over a real socket."""
 
 import asyncio
 import struct
@@ -14,7 +14,7 @@ from asyncconsumer.types import Address
 VERSIONS = {1: (4, 11), 3: (4, 8), 17: (0, 1), 18: (0, 0), 36: (0, 1)}
 
 
-class Asked(NamedTuple):
+class ReceivedRequest(NamedTuple):
     """A request as the broker sees it."""
 
     api: int
@@ -29,16 +29,16 @@ class Line:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
 
-    async def asked(self) -> Asked:
-        """The next request."""
+    async def asked(self) -> ReceivedRequest:
+        """Return the next request."""
         (size,) = struct.unpack(">i", await self.reader.readexactly(4))
         data = await self.reader.readexactly(size)
         api, version, correlation, length = struct.unpack_from(">hhih", data)
-        return Asked(api, version, correlation, data[10 + length :])
+        return ReceivedRequest(api, version, correlation, data[10 + length :])
 
-    def answer(self, asked: Asked | int, body: bytes) -> None:
-        """Answer it, or whatever has that correlation id."""
-        correlation = asked if isinstance(asked, int) else asked.correlation
+    def answer(self, request: ReceivedRequest | int, body: bytes) -> None:
+        """Send a response to a request, or to a correlation id."""
+        correlation = request if isinstance(request, int) else request.correlation
         self.send(struct.pack(">ii", len(body) + 4, correlation) + body)
 
     def send(self, data: bytes) -> None:
@@ -50,7 +50,7 @@ class Line:
         self.answer(await self.asked(), api_versions(versions))
 
     async def until_closed(self) -> None:
-        """Wait until the client hangs up."""
+        """Wait until the client closes the connection."""
         while await self.reader.read(65536):
             pass
 
@@ -65,13 +65,13 @@ def api_versions(versions: Mapping[int, tuple[int, int]] = VERSIONS) -> bytes:
 
 @asynccontextmanager
 async def broker(play: Play, **tls: Any) -> AsyncIterator[Address]:
-    """A server whose every connection is played by `play`, and closed at its end."""
+    """Yield the address of a server. `play` serves each connection, which is closed at its end."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await play(Line(reader, writer))
         except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # the client hung up, as it may
+            pass  # the client closed the connection
         finally:
             writer.transport.abort()
 
@@ -92,7 +92,7 @@ async def broker(play: Play, **tls: Any) -> AsyncIterator[Address]:
 
 @asynccontextmanager
 async def connected(play: Play, **options: Any) -> AsyncIterator[BrokerConnection]:
-    """A connection to a broker that greets it and then plays."""
+    """Yield a connection to a broker that answers ApiVersions and then calls `play`."""
 
     async def greet_and_play(line: Line) -> None:
         await line.greet()

@@ -1,4 +1,4 @@
-"""An app whose handler takes until it is allowed to end."""
+"""An app whose handler waits until a file exists."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Topics of every kind, filled once, and the same query by both sources."""
+"""Topics of every kind, and queries with this source and with Spark's own."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from tests.support.helpers import delete_records, until
 
 OWN, TESTED = "kafka", "asyncconsumer"
 T0 = int(datetime.now(UTC).timestamp()) // 3600 * 3_600_000 - 3_600_000
-"""The timestamp of the first record, not old enough to be deleted; each has its own second."""
+"""The timestamp of the first record, recent enough for retention. Each record is a second later."""
 
 Rows = list[tuple[Any, ...]]
 
@@ -30,7 +30,7 @@ class World:
     transactions: str  # two committed, one aborted, one open
     stamped: str  # by the broker, when it appended
     compacted: str
-    trimmed: str  # offsets 0 to 9 are gone
+    trimmed: str  # offsets 0 to 9 are deleted
     empty: str
 
 
@@ -127,7 +127,7 @@ def as_text(options: dict[str, Any]) -> dict[str, str]:
 
 
 def rows(data: DataFrame) -> Rows:
-    """In the order of Kafka."""
+    """Return the rows in the order of topic, partition and offset."""
     results = [tuple(row) for row in data.collect()]
     place = [data.columns.index(name) for name in ("topic", "partition", "offset")]
     return sorted(results, key=lambda row: tuple(row[index] for index in place))
@@ -138,7 +138,7 @@ def made(kafka: KafkaHandle) -> World:
 
 
 class Stream:
-    """A query that may be run again and again: each run reads what is there, then ends."""
+    """A streaming query that can run repeatedly. Each run reads the available records and ends."""
 
     def __init__(
         self, spark: SparkSession, source: str, kafka: KafkaHandle, folder: Path, **options: Any
@@ -148,16 +148,16 @@ class Stream:
         self.folder = folder / source
         self.source = source
         self.options = {"startingOffsets": "earliest", **options}
-        self.batches: list[int] = []  # how many rows each had
-        self.progress: list[dict[str, Any]] = []  # what Spark has reported of each
+        self.batches: list[int] = []  # the number of rows of each micro-batch
+        self.progress: list[dict[str, Any]] = []  # Spark's report of each micro-batch
 
     def run(self, trigger: str = "availableNow", **options: Any) -> Rows:
-        """All rows that have ever been written."""
+        """Run the query, and return all rows that all runs have written."""
         self._written({trigger: True}, **options)
         return self.rows()
 
     def start(self, **options: Any) -> StreamingQuery:
-        """Run until it is stopped."""
+        """Start a query that runs until it is stopped."""
         return self._written({"processingTime": "0 seconds"}, **options)
 
     def rows(self) -> Rows:

@@ -52,15 +52,15 @@ def batch(
     transactional: bool = False,
     compression: CompressionType = "none",
 ) -> bytes:
-    """A batch as a producer writes it."""
+    """Return a batch as a producer writes it."""
     encoder = RecordEncoder()
     for value in values:
         encoder.append(1_000, None, value, ())
     return encode_batch(encoder, producer, compression=compression, transactional=transactional)
 
 
-class Wire:
-    """Requests of one producer to one broker, which leads and coordinates everything."""
+class RequestSender:
+    """Requests of one producer to one broker, which is leader and coordinator."""
 
     def __init__(self, brokers: BrokerPool, address: Address) -> None:
         self._brokers = brokers
@@ -95,7 +95,7 @@ class Wire:
         answer = await self.ask(
             AddPartitions(
                 {
-                    **who(name, producer),
+                    **producer_fields(name, producer),
                     "topics": [{"name": topic, "partitions": list(numbers)}],
                 }
             )
@@ -103,7 +103,7 @@ class Wire:
         return [row["error_code"] for row in answer["topics"][0]["partitions"]]
 
     async def add_offsets(self, name: str, producer: BatchProducer, group: str) -> int:
-        answer = await self.ask(AddOffsets({**who(name, producer), "group_id": group}))
+        answer = await self.ask(AddOffsets({**producer_fields(name, producer), "group_id": group}))
         return int(answer["error_code"])
 
     async def commit_offsets(
@@ -113,7 +113,7 @@ class Wire:
         answer = await self.ask(
             CommitOffsets(
                 {
-                    **who(name, producer),
+                    **producer_fields(name, producer),
                     **NO_MEMBER,
                     "group_id": group,
                     "topics": [{"name": topic, "partitions": [row]}],
@@ -123,11 +123,13 @@ class Wire:
         return int(answer["topics"][0]["partitions"][0]["error_code"])
 
     async def end(self, name: str, producer: BatchProducer, *, commit: bool) -> int:
-        answer = await self.ask(EndTransaction({**who(name, producer), "committed": commit}))
+        answer = await self.ask(
+            EndTransaction({**producer_fields(name, producer), "committed": commit})
+        )
         return int(answer["error_code"])
 
 
-def who(name: str, producer: BatchProducer) -> dict[str, Any]:
+def producer_fields(name: str, producer: BatchProducer) -> dict[str, Any]:
     return {
         "transactional_id": name,
         "producer_id": producer.producer_id,

@@ -1,4 +1,4 @@
-"""A real cluster, and a fake one that is made to have the same state: do they answer the same?"""
+"""A real cluster and a fake one with the same state, whose responses are compared."""
 
 import asyncio
 import struct
@@ -31,7 +31,7 @@ MOMENT = 1_700_000_000_000
 
 
 def split(data: bytes) -> Iterator[Batch]:
-    """The batches of a record set."""
+    """Yield the batches of a record set."""
     while data:
         base, length, epoch = struct.unpack_from(">qii", data)
         (last,) = struct.unpack_from(">i", data, 23)
@@ -43,7 +43,7 @@ def split(data: bytes) -> Iterator[Batch]:
 async def produce_batch(
     servers: str, topic: str, partition: int, values: list[bytes], moment: int
 ) -> None:
-    """One batch, whose records are a millisecond apart."""
+    """Write one batch, whose records are a millisecond apart."""
     async with AIOKafkaProducer(bootstrap_servers=servers, acks="all") as producer:
         batch = producer.create_batch()
         for number, value in enumerate(values):
@@ -75,7 +75,7 @@ class Both:
     async def answers(
         self, node: int, request: Request[Any], version: int
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The decoded answers of both, without what may differ."""
+        """Return the decoded responses of both clusters, without fields that may differ."""
         results = []
         for side in (0, 1):
             raw = await self.send(side, node, request, version)
@@ -100,12 +100,12 @@ class Both:
         return real
 
     def check(self, real: object, fake: object, what: str) -> None:
-        assert fake == real, f"{what}: Kafka says {real}, the fake {fake}"
+        assert fake == real, f"{what}: Kafka responds {real}, the fake {fake}"
 
     async def fetched(
         self, node: int, version: int, *requests: FetchRequest
     ) -> tuple[list[int], list[dict[str, Any]]]:
-        """The session ids of both, and what both say of each partition."""
+        """Return the session ids of both clusters, and their equal response for each partition."""
         results, ids = [], []
         for side in (0, 1):
             raw = await self.send(side, node, requests[side % len(requests)], version)
@@ -132,7 +132,7 @@ class Both:
     # --- the real state, and its copy ------------------------------------------------------------
 
     async def mirror(self, name: str, *ends: int) -> None:
-        """Have the fake cluster know a topic, whose logs end there, as the real one does now."""
+        """Copy the current state of a topic, whose logs end at `ends`, to the fake cluster."""
         node = next(iter(self.kafka.brokers))
         raw = await self.send(0, node, MetadataRequest([name]), 12)
         response = MetadataRequest([name]).prepare({3: (12, 12)}).RESPONSE_TYPE
@@ -155,9 +155,9 @@ class Both:
     async def _copy_log(self, topic: Topic, partition: Partition, end: int) -> None:
         start = await self._start(topic.name, partition)
         known = FetchTopic(topic.name, topic.topic_id)
-        asked = {known: [FetchPartition(partition.number, start, 10**6)]}
-        request = FetchRequest(asked, max_wait_ms=0, min_bytes=0, max_bytes=10**6)
-        while True:  # a new leader learns only by and by that all replicas have everything
+        partitions = {known: [FetchPartition(partition.number, start, 10**6)]}
+        request = FetchRequest(partitions, max_wait_ms=0, min_bytes=0, max_bytes=10**6)
+        while True:  # a new leader raises its high watermark gradually
             raw = await self.send(0, partition.leader, request, 13)
             (part,) = decoding.fetch_answer(raw.body, raw.version).partitions
             if part.high_watermark == end:

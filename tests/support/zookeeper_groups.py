@@ -1,4 +1,4 @@
-"""Random consumer groups, the same ones for the same seed."""
+"""Random consumer groups. A seed determines a group."""
 
 from collections.abc import Mapping
 from random import Random
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from asyncconsumer.group.zookeeper.assignors import GroupInfo, GroupMemberInfo
 from asyncconsumer.types import TopicPartition
 
-# dashes, two digits, dots, what sorts differently in other alphabets and in other encodings
+# dashes, two digits, dots, and characters that sort differently in other encodings
 CONSUMERS = (
     "c",
     "c-1",
@@ -37,7 +37,7 @@ MISSING = "no-such-topic"
 
 
 def random_topics(random: Random, limit: int = 17) -> dict[str, range]:
-    """Topics and their partitions; one has none."""
+    """Return topics and their partitions. One topic has none."""
     return {t: range(0 if t == "empty" else random.randint(1, limit)) for t in TOPICS}
 
 
@@ -50,7 +50,7 @@ def random_group(
     streams: int = 4,
     even: bool = False,
 ) -> GroupInfo:
-    """A random group with limits on members and on streams per topic (rarely, twelve).
+    """Return a random group with limits on members and on streams per topic (rarely, twelve).
 
     With `even`, all subscribe to the same topics and have as many streams of each.
     """

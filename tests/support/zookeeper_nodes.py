@@ -21,21 +21,21 @@ class GroupNodes:
         self._root = f"/consumers/{group}"
 
     async def members(self) -> dict[str, dict[str, Any]]:
-        """The registrations by consumer id."""
+        """Return the registrations by consumer id."""
         path = f"{self._root}/ids"
         names = await self._children(path)
         return {name: json.loads(await self.client.get_data(f"{path}/{name}")) for name in names}
 
     async def owners(self) -> dict[TopicPartition, str]:
-        """The thread that owns each partition."""
+        """Return the owner thread of each partition."""
         return await self._of_partitions("owners")
 
     async def offsets(self) -> dict[TopicPartition, int]:
-        """The offset to go on from in each partition."""
+        """Return the committed offset of each partition."""
         return {p: int(text) for p, text in (await self._of_partitions("offsets")).items()}
 
     async def claimed_ms(self) -> dict[TopicPartition, int]:
-        """When each partition was claimed by its owner, since the epoch."""
+        """Return the time of each partition's claim, in milliseconds since the epoch."""
         return {p: stat.created for p, (_, stat) in (await self._nodes_of("owners")).items()}
 
     async def commits(self) -> dict[TopicPartition, int]:
@@ -53,7 +53,7 @@ class GroupNodes:
                 try:
                     node = await self.client.get(path)
                 except aiozk.exc.NoNode:
-                    continue  # gone since it was listed
+                    continue  # deleted since it was listed
                 result[TopicPartition(topic, int(partition))] = node
         return result
 
@@ -64,8 +64,8 @@ class GroupNodes:
             return []
 
 
-class Watchful:
-    """Looks at a group's offsets all the time, for some that go back."""
+class OffsetWatcher:
+    """A task that polls a group's offsets, and records offsets that decrease."""
 
     def __init__(self, nodes: GroupNodes) -> None:
         self.steps_back: list[tuple[TopicPartition, int, int]] = []
@@ -75,7 +75,7 @@ class Watchful:
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
-        self._looking = self._group.create_task(self._look())
+        self._polling = self._group.create_task(self._poll())
         return self
 
     async def __aexit__(
@@ -84,10 +84,10 @@ class Watchful:
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
-        self._looking.cancel()
+        self._polling.cancel()
         await self._group.__aexit__(kind, error, where)
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         while True:
             for tp, offset in (await self._nodes.offsets()).items():
                 if offset < self._furthest.get(tp, 0):
@@ -98,7 +98,7 @@ class Watchful:
 
 @asynccontextmanager
 async def nodes_of(connect: str, group: str) -> AsyncIterator[GroupNodes]:
-    """A session with ZooKeeper to look at a group with."""
+    """Yield the nodes of a group, read in a session of their own."""
     client = aiozk.ZKClient(connect)
     await client.start()
     try:

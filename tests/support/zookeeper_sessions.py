@@ -1,4 +1,4 @@
-"""Sessions for tests, straight or through a proxy that makes faults."""
+"""Sessions for tests, direct or through a proxy with faults."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,7 +12,7 @@ from asyncconsumer.testing.proxy import TcpProxy
 from asyncconsumer.testing.servers.ports import HOST
 from asyncconsumer.zookeeper.session import ZooKeeperSession
 
-LONG = 60_000  # a session timeout whose thirds no test waits for: what must be noticed at once
+LONG = 60_000  # a session timeout that no test waits for
 
 
 def session(connect: str, **options: Any) -> ZooKeeperSession:
@@ -24,7 +24,7 @@ def session(connect: str, **options: Any) -> ZooKeeperSession:
 async def proxied(
     zookeeper: ZooKeeperHandle, *, timeout_ms: int = LONG, **options: Any
 ) -> AsyncIterator[tuple[TcpProxy, ZooKeeperSession]]:
-    """A session through a proxy; within 20 s, a third of a LONG timeout."""
+    """Open a session through a proxy, for up to 20 s, which is a third of a LONG timeout."""
     async with (
         asyncio.timeout(20),
         TcpProxy(HOST, zookeeper.server.nodes[0].port) as proxy,

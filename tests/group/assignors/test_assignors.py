@@ -21,7 +21,7 @@ from asyncconsumer.group.assignors import (
 from asyncconsumer.group.assignors.sticky_general import _Moved
 from asyncconsumer.protocol.subscription_codec import StickyUserData
 from asyncconsumer.types import TopicPartition
-from tests.support.classic_groups import ASSIGNORS, Rebalance, Story, is_sound, still_owned
+from tests.support.classic_groups import ASSIGNORS, RandomGroup, Rebalance, is_sound, still_owned
 
 pytestmark = pytest.mark.fast
 
@@ -61,7 +61,7 @@ def settled(
 def test_each_subscribed_partition_is_assigned_once(
     random: Random, name: str, even: bool, racks: bool
 ) -> None:
-    for rebalance in Story(random, name, even=even, racks=racks).rebalances(5):
+    for rebalance in RandomGroup(random, name, even=even, racks=racks).rebalances(5):
         assert is_sound(rebalance, rebalance.assignment)
 
 
@@ -70,7 +70,9 @@ def test_each_subscribed_partition_is_assigned_once(
 def test_partitions_of_another_member_are_not_assigned(
     random: Random, even: bool, racks: bool
 ) -> None:
-    for rebalance in Story(random, "cooperative-sticky", even=even, racks=racks).rebalances(5):
+    for rebalance in RandomGroup(random, "cooperative-sticky", even=even, racks=racks).rebalances(
+        5
+    ):
         for member, assigned in rebalance.assignment.items():
             new = set(assigned).difference(rebalance.members[member].owned_partitions)
             assert not any(still_owned(rebalance, partition, member) for partition in new)
@@ -79,7 +81,7 @@ def test_partitions_of_another_member_are_not_assigned(
 @settings(max_examples=50, deadline=None)
 @given(random=randoms, name=sticky_names, even=st.booleans())
 def test_a_settled_group_is_balanced_and_stable(random: Random, name: str, even: bool) -> None:
-    *_, last = Story(random, name, even=even).rebalances(3)
+    *_, last = RandomGroup(random, name, even=even).rebalances(3)
     group = settled(name, last.topics, last.members)
     assert is_sound(
         replace(group, assignor="sticky"), group.assignment
@@ -101,7 +103,7 @@ def test_a_settled_group_is_balanced_and_stable(random: Random, name: str, even:
 def test_with_equal_subscriptions_partitions_move_only_to_a_new_member(
     random: Random, name: str
 ) -> None:
-    *_, last = Story(random, name, even=True).rebalances(2)
+    *_, last = RandomGroup(random, name, even=True).rebalances(2)
     group = settled(name, last.topics, last.members)
     (first, *_) = group.members.values()
     joined = {**group.members, "new": MemberSubscription(first.topics)}

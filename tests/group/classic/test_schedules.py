@@ -20,8 +20,8 @@ from asyncconsumer.group.classic.subscribed_topics import SubscribedTopics
 from asyncconsumer.group.membership import Assignment
 from asyncconsumer.testing.fake_kafka.group_state import FakeGroup
 from tests.support.planted_bugs import (
-    partitions_that_are_lost_are_read_on,
-    what_is_in_flight_counts_as_finished,
+    lost_partitions_are_still_read,
+    records_in_flight_count_as_finished,
 )
 from tests.support.schedules import Bug, must_find, play_all
 from tests.support.worlds.classic_group import run_schedule
@@ -159,8 +159,8 @@ def added_partitions_are_not_detected(patch: pytest.MonkeyPatch) -> None:
         partitions_are_kept_while_an_eager_member_joins,
         lost_partitions_are_committed_as_if_revoked,
         added_partitions_are_not_detected,
-        what_is_in_flight_counts_as_finished,
-        partitions_that_are_lost_are_read_on,
+        records_in_flight_count_as_finished,
+        lost_partitions_are_still_read,
     ],
     ids=lambda bug: bug.__name__,
 )

@@ -229,13 +229,13 @@ async def test_a_full_group_is_an_error_and_a_missing_group_for_new_members() ->
 async def test_a_fenced_member_releases_its_partitions_before_it_rejoins() -> None:
     async with fakes() as world, world.member() as member:
         await until(lambda: split("t", 4, member))
-        member.willing.clear()
+        member.may_acknowledge.clear()
         world.cluster.fail_next(HEARTBEAT, 110)
         await until(lambda: member.membership.lost)
         await asyncio.sleep(20)
         assert member.assignments[-1].lost == partitions("t", 0, 1, 2, 3)
         assert member.membership.lost
-        member.willing.set()
+        member.may_acknowledge.set()
         await until(lambda: split("t", 4, member))
         assert not member.membership.lost
 
@@ -256,7 +256,7 @@ async def test_a_leave_ends_although_no_coordinator_answers() -> None:
 async def test_heartbeats_continue_while_an_assignment_is_processed() -> None:
     async with fakes() as world, world.member() as member:
         await until(lambda: bool(member.assignments))
-        member.willing.clear()
+        member.may_acknowledge.clear()
         async with world.member(seed=7) as two:
             await until(lambda: len(member.has) == 2)
             before = member.membership.deadline
@@ -264,19 +264,19 @@ async def test_heartbeats_continue_while_an_assignment_is_processed() -> None:
             assert member.membership.deadline > before + 15
             assert not world.groups.given_up
             assert not two.has  # revoked partitions are kept until they are acknowledged
-            member.willing.set()
+            member.may_acknowledge.set()
             await until(lambda: split("t", 4, member, two))
 
 
 @simulated(range(5))
 async def test_an_assignment_skipped_for_a_rebalance_is_delivered_again() -> None:
     async with fakes() as world, world.member() as member:
-        member.willing.clear()
+        member.may_acknowledge.clear()
         await until(lambda: bool(member.assignments))
         assert not member.membership.rebalance_pending()
         async with world.member(seed=7) as two:
             await until(member.membership.rebalance_pending)
-            member.willing.set()
+            member.may_acknowledge.set()
             await until(lambda: split("t", 4, member, two))
         await until(lambda: len(member.has) == 4)
         reported = len(member.assignments)

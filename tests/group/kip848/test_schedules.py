@@ -12,9 +12,9 @@ from asyncconsumer.group.kip848.state import MemberState848, Phase, Timeouts
 from asyncconsumer.group.kip848.topic_watch import PartitionsById
 from asyncconsumer.types import MemberIdentity
 from tests.support.planted_bugs import (
+    lost_partitions_are_still_read,
     offsets_are_not_loaded,
-    partitions_that_are_lost_are_read_on,
-    what_is_in_flight_counts_as_finished,
+    records_in_flight_count_as_finished,
 )
 from tests.support.schedules import Bug, must_find, play_all
 from tests.support.worlds.kip848_group import run_schedule
@@ -81,8 +81,8 @@ def owned_partitions_are_never_sent(patch: pytest.MonkeyPatch) -> None:
         a_fenced_member_rejoins_without_a_loss,
         commits_are_those_of_the_first_epoch,
         owned_partitions_are_never_sent,
-        what_is_in_flight_counts_as_finished,
-        partitions_that_are_lost_are_read_on,
+        records_in_flight_count_as_finished,
+        lost_partitions_are_still_read,
         offsets_are_not_loaded,
     ],
     ids=lambda bug: bug.__name__,

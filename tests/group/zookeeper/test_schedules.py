@@ -14,9 +14,9 @@ from asyncconsumer.group.zookeeper.membership import ZooKeeperMembership
 from asyncconsumer.offsets.zookeeper import ZooKeeperOffsets
 from asyncconsumer.types import TopicPartition
 from tests.support.planted_bugs import (
+    lost_partitions_are_still_read,
     offsets_are_not_loaded,
-    partitions_that_are_lost_are_read_on,
-    what_is_in_flight_counts_as_finished,
+    records_in_flight_count_as_finished,
 )
 from tests.support.schedules import Bug, must_find, play_all
 from tests.support.worlds.zookeeper_group import run_schedule
@@ -76,8 +76,8 @@ def the_group_is_not_watched(patch: pytest.MonkeyPatch) -> None:
         nothing_is_fenced,
         claims_are_released_before_the_revocation,
         claims_of_other_members_are_ignored,
-        what_is_in_flight_counts_as_finished,
-        partitions_that_are_lost_are_read_on,
+        records_in_flight_count_as_finished,
+        lost_partitions_are_still_read,
         commits_are_valid_in_any_session,
         offsets_are_not_loaded,
         the_group_is_not_watched,

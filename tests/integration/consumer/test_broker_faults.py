@@ -10,7 +10,7 @@ from asyncconsumer import TopicPartition
 from asyncconsumer.testing.handles import KafkaCluster
 from asyncconsumer.testing.servers import Broker
 from tests.support.consumer_members import (
-    Anyone,
+    AnyMember,
     OwnMember,
     admin_of,
     all_of,
@@ -133,7 +133,7 @@ async def test_partitions_that_stay_are_read_during_a_cooperative_rebalance(
         b = OwnConsumer(servers, group, [topic], name="b", properties=properties)
         await stack.enter_async_context(b)
         await until(lambda: len(a.owned) == len(b.owned) == 50)
-        both: list[Anyone] = [a, b]
+        both: list[AnyMember] = [a, b]
         before = [(member, len(member.changes), member.owned) for member in both]
         c = OwnMember(kafka_cluster, group, topic, name="c", strategy=strategy)
 

@@ -11,7 +11,7 @@ from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.testing.servers import JavaConsumers
 from asyncconsumer.testing.servers.process import together
 from tests.support.consumer_members import (
-    Anyone,
+    AnyMember,
     OwnMember,
     Place,
     all_of,
@@ -79,7 +79,7 @@ async def test_killed_or_frozen_members_repeat_only_uncommitted_records(
     ):
         a = await java_consumers.start(group, topics, name="a")
         b = await java_consumers.start(group, topics, name="b", commit_ms=500)
-        everybody: dict[str, Anyone] = {"a": a, "b": b, "c": c, "d": d, "e": e}
+        everybody: dict[str, AnyMember] = {"a": a, "b": b, "c": c, "d": d, "e": e}
         share = partial(division, "range", topics)
         await until_divided(share(dict.fromkeys("abcde", ())), **everybody)
         await go_on(writer.acknowledged, *everybody.values())
@@ -117,8 +117,8 @@ async def test_a_group_migrates_from_range_to_cooperative_sticky(
 ) -> None:
     topics = {await kafka.topic(partitions=8): 8}
     group, whole = kafka.group(), everything(topics)
-    members: dict[str, Anyone] = {}
-    ever: list[Anyone] = []
+    members: dict[str, AnyMember] = {}
+    ever: list[AnyMember] = []
 
     async def bounce(name: str, *strategy: str) -> None:
         if name in members:

@@ -1,4 +1,4 @@
-"""Brokers that are killed at random moments: a feeder and a Spark stream lose nothing."""
+"""Brokers that are killed at random moments, while a feeder and a Spark stream run."""
 
 import asyncio
 from collections.abc import Awaitable, Iterable
@@ -44,10 +44,10 @@ async def send_all(kafka: Kafka, topic: str, numbers: Iterable[int]) -> None:
                 (number, await producer.send(topic, b"%d" % number, partition=number % PARTITIONS))
                 for number in remaining
             ]
-            remaining = [number for number, answer in sent if not await _is_there(answer)]
+            remaining = [number for number, answer in sent if not await _is_acknowledged(answer)]
 
 
-async def _is_there(answer: Awaitable[object]) -> bool:
+async def _is_acknowledged(answer: Awaitable[object]) -> bool:
     try:
         await answer
     except KafkaError:
@@ -55,7 +55,7 @@ async def _is_there(answer: Awaitable[object]) -> bool:
     return True
 
 
-async def there(kafka: Kafka, topic: str) -> list[Row]:
+async def records_in(kafka: Kafka, topic: str) -> list[Row]:
     """Return the records of the topic, read by another client."""
     places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
     rows: list[Row] = []
@@ -73,7 +73,7 @@ async def there(kafka: Kafka, topic: str) -> list[Row]:
 async def kill_brokers(
     kafka: Kafka, feeders: Feeders, table: Table, runs: int, chance: Random
 ) -> Found:
-    """One broker of three at a time, while records come; all that the topic has is there once."""
+    """Kill one broker of three at a time, and check that each record is written once."""
     feeders.start("a")
     await feeders.ready("a")
     restarts = 0
@@ -87,12 +87,12 @@ async def kill_brokers(
             await asyncio.sleep(chance.uniform(0, 2))
             await victim.start()
         await kafka.wait_until_whole()
-        table.look_after()
+        table.restart_if_ended()
         if not feeders.alive("a"):
             restarts += 1
             feeders.start("a")
             await feeders.ready("a")
-    rows = await there(kafka, feeders.topic)
+    rows = await records_in(kafka, feeders.topic)
     assert {value for value, _, _ in rows} == set(range(runs * A_RUN))
     values = [value for value, _, _ in rows]
     with suppress(TimeoutError):

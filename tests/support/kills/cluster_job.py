@@ -2,7 +2,7 @@
 
     python -m tests.support.kills.cluster_job [--records 10000000]
 
-The executors get the package from `asyncconsumer.spark.ship`, as the documentation says.
+The executors get the package from `asyncconsumer.spark.ship`, as documented.
 """
 
 import argparse

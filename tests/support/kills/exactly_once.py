@@ -1,8 +1,7 @@
-"""Programs that do each record exactly once, to be killed: offsets are kept with what is made.
+"""Exactly-once programs that tests kill. They store offsets with their results.
 
-`sqlite`: a loop with the offsets beside its results, in one transaction of a database. `handlers`:
-the same with an app, whose handler itself keeps both. `transaction`: what is made goes to Kafka,
-and the offsets with it.
+`sqlite`: a loop that stores offsets and results in one transaction of a database. `handlers`: an
+app whose handler stores both. `transaction`: a loop that writes both to Kafka in one transaction.
 """
 
 import asyncio
@@ -22,24 +21,26 @@ from asyncconsumer.streams.messages import Message
 Program = Callable[[str, Path, dict[str, Any]], Coroutine[Any, Any, None]]
 
 
-class Beside:
-    """Offsets in the database of the results."""
+class DatabaseOffsets:
+    """An offset store in the database of the results."""
 
     def __init__(self, path: Path) -> None:
         self.database = sqlite3.connect(path, isolation_level="IMMEDIATE", timeout=30)
-        self.database.execute("PRAGMA synchronous=OFF")  # the machine is not what is killed
+        self.database.execute(
+            "PRAGMA synchronous=OFF"
+        )  # only the process is killed, not the machine
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         retained = dict(self.database.execute("SELECT partition, next FROM offsets"))
         return {tp: retained.get(tp.partition) for tp in partitions}
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        with self.database:  # commits what was inserted as well
+        with self.database:  # commits the inserted results, too
             rows = [(tp.partition, int(offset)) for tp, offset in offsets.items()]
             self.database.executemany("REPLACE INTO offsets VALUES (?, ?)", rows)
 
 
-class Kept(Beside):
+class HandlerOffsets(DatabaseOffsets):
     """A store whose handlers have committed their records with the results."""
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None: ...
@@ -53,8 +54,8 @@ class Kept(Beside):
             self.database.execute("REPLACE INTO offsets VALUES (?, ?)", offset)
 
 
-async def until_released(work: Awaitable[None]) -> None:
-    """Run it until SIGTERM."""
+async def run_until_sigterm(work: Awaitable[None]) -> None:
+    """Run `work` until SIGTERM."""
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -65,7 +66,7 @@ async def until_released(work: Awaitable[None]) -> None:
 async def into_database(life: str, path: Path, options: dict[str, Any]) -> None:
     topic, chance, longest = options.pop("topic"), Random(), options.pop("longest")
     del options["concurrency"]
-    store = Beside(path)
+    store = DatabaseOffsets(path)
 
     async def work() -> None:
         async with Consumer(topic, offsets=store, commit_policy="manual", **options) as consumer:
@@ -74,21 +75,23 @@ async def into_database(life: str, path: Path, options: dict[str, Any]) -> None:
                     row = life, record.partition, record.offset
                     store.database.execute("INSERT INTO handled VALUES (?, ?, ?)", row)
                 await asyncio.sleep(chance.random() * longest)
-                if await consumer.commit(_behind(batch)) != _behind(batch):
-                    store.database.rollback()  # somebody else's by now
+                if await consumer.commit(_next_offsets(batch)) != _next_offsets(batch):
+                    store.database.rollback()  # the partition is lost
 
-    await until_released(work())
+    await run_until_sigterm(work())
 
 
 async def with_handlers(life: str, path: Path, options: dict[str, Any]) -> None:
     topic, chance, longest = options.pop("topic"), Random(), options.pop("longest")
-    store = Kept(path)
+    store = HandlerOffsets(path)
     concurrency = options.pop("concurrency")
     app = ConsumerApp(offsets=store, **options)
 
     @app.handler(topic, ordering="partition", concurrency=concurrency)
     async def handle(record: Record) -> None:
-        await asyncio.sleep(chance.random() * longest / 10)  # one after the other
+        await asyncio.sleep(
+            chance.random() * longest / 10
+        )  # the calls of a partition run one by one
         store.keep(life, record)
 
     await app.run()
@@ -105,14 +108,14 @@ async def in_transactions(life: str, path: Path, options: dict[str, Any]) -> Non
             async for batch in consumer.batches(max_records=20, max_wait_ms=10):
                 async with consumer.transaction(producer):
                     for record in batch:
-                        made = f"{life} {record.partition} {record.offset}"
-                        await producer.send(sink, made.encode())
+                        value = f"{life} {record.partition} {record.offset}"
+                        await producer.send(sink, value.encode())
                     await asyncio.sleep(chance.random() * longest)
 
-    await until_released(work())
+    await run_until_sigterm(work())
 
 
-def _behind(batch: Iterable[Message[Any, Any]]) -> dict[TopicPartition, int]:
+def _next_offsets(batch: Iterable[Message[Any, Any]]) -> dict[TopicPartition, int]:
     return {
         TopicPartition(message.topic, message.partition): message.offset + 1 for message in batch
     }

@@ -1,4 +1,4 @@
-"""Feeders that are killed at random moments, and frozen: is each record in the sink once?
+"""Feeders that are killed and frozen at random moments. Each record must be in the sink once.
 
     python -m tests.support.kills.feeder [--runs 50] [--sink NAME ...] [--seed N]
 
@@ -38,14 +38,14 @@ KafkaLike = KafkaHandle | Kafka
 SINKS: Final = ("landing", "s3", "delta", "iceberg", "own")
 PARTITIONS: Final = 4
 A_RUN: Final = 600  # records
-_PATIENCE: Final = 300.0  # seconds without another record in the sink
+_PATIENCE: Final = 300.0  # seconds without a new record in the sink
 
 
 # --- a feeder ------------------------------------------------------------------------------------
 
 
 class SlowLanding(LandingFolder):
-    """A slow landing folder: a process frozen at random is probably about to publish."""
+    """A slow landing folder, so that a process frozen at random is probably publishing."""
 
     def publish(self, batch: FeedBatch, prepared: Any) -> Any:
         time.sleep(0.05)
@@ -57,12 +57,15 @@ def sink_of(kind: str, folder: str) -> dict[str, Any]:
     if kind == "landing":
         return {"sink": LandingFolder(folder)}
     if kind == "slow landing":
-        return {"sink": SlowLanding(folder), "max_records": 40}  # other files than the others'
+        return {
+            "sink": SlowLanding(folder),
+            "max_records": 40,
+        }  # other files than those of other feeders
     if kind == "s3":
-        options = {"allow_http": "true"}  # the others are in the environment
+        options = {"allow_http": "true"}  # the other options are in the environment
         return {"sink": LandingFolder(url_of(Path(folder)), storage_options=options)}
     if kind == "delta":
-        from asyncconsumer.spark.sinks.delta import DeltaSink  # which takes a while
+        from asyncconsumer.spark.sinks.delta import DeltaSink  # a slow import
 
         return {"sink": DeltaSink(folder)}
     if kind == "iceberg":
@@ -72,7 +75,7 @@ def sink_of(kind: str, folder: str) -> dict[str, Any]:
         return {"sink": sink_in(Path(folder)), "max_records": 100}
 
     def write(table: pa.Table, batch: FeedBatch) -> None:
-        """Idempotent by the batch's id: the same batch is the same file."""
+        """Write a batch idempotently, to a file with the id of the batch."""
         path = Path(folder) / f"{batch.id}.parquet"
         pq.write_table(table, path.with_suffix(".new"))
         path.with_suffix(".new").rename(path)
@@ -85,7 +88,7 @@ async def feed(servers: str, topic: str, group: str, name: str, kind: str, folde
         topic,
         bootstrap_servers=servers,
         group_id=group,
-        group_instance_id=name or None,  # so that nobody waits for the session of a dead one
+        group_instance_id=name or None,  # so that no feeder waits for the session of a killed one
         enable_auto_commit=False,
         **QUICK,
     )
@@ -96,11 +99,11 @@ async def feed(servers: str, topic: str, group: str, name: str, kind: str, folde
         await feeder.run()
 
 
-# --- killing it ----------------------------------------------------------------------------------
+# --- kills ---------------------------------------------------------------------------------------
 
 
 class Feeders:
-    """Feeders of one group, each in a process of its own, and what they wrote."""
+    """Feeders of one group, each in a process of its own, and their sink."""
 
     def __init__(
         self,
@@ -134,7 +137,7 @@ class Feeders:
         )
 
     async def ready(self, name: str) -> None:
-        """Wait until it says that it feeds."""
+        """Wait until the feeder has started."""
         output = self._processes[name].stdout
         assert output is not None
         assert await asyncio.to_thread(output.readline) == "feeding\n"
@@ -154,7 +157,7 @@ class Feeders:
         return len(list(self._folder.rglob("*.parquet")))
 
     def held(self) -> list[int]:
-        """The values in the sink."""
+        """Return the values in the sink."""
         if self._kind == "delta":
             from deltalake import DeltaTable
 
@@ -183,14 +186,14 @@ async def kills(kafka: KafkaLike, feeders: Feeders, runs: int, chance: Random) -
         feeders.kill(victim)
         await asyncio.sleep(chance.uniform(0, 0.4))
         feeders.start(victim)
-    values = await everything(feeders, sent)
+    values = await wait_written(feeders, sent)
     assert repeated(values) == []
     assert values == list(range(sent))
     return values
 
 
-async def everything(feeders: Feeders, sent: int) -> list[int]:
-    """Wait until the sink has as many different values as were sent, as long as there are more."""
+async def wait_written(feeders: Feeders, sent: int) -> list[int]:
+    """Wait until the sink has all values. Fail after a time without progress."""
     largest, loop = 0, asyncio.get_running_loop()
     async with asyncio.timeout(_PATIENCE) as patience:
         while len(set(values := feeders.held())) < sent:

@@ -1,8 +1,8 @@
-"""A program to be killed: `python -m tests.support.kills.handler_member LIFE INTO JSON-OPTIONS`.
+"""A program that tests kill: `python -m tests.support.kills.handler_member LIFE INTO JSON-OPTIONS`.
 
-Its handler takes its time and then writes down, for good, what it was given: into an SQLite
-database, or as a line of a file, with when it began and ended by the clock that all share. With a
-store it is one of the programs of `exactly_once`.
+Its handler pauses and then writes the record durably, to an SQLite database or as a line of a file.
+A line has the times of the start and of the end, of a clock that all processes share. With a store,
+the program is one of `exactly_once`.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from tests.support.kills.exactly_once import PROGRAMS
 
 
 class Writer(Protocol):
-    """Writes down, for good, what a handler does."""
+    """A durable log of the calls of a handler."""
 
     def begun(self, record: Record) -> None: ...
 
@@ -35,7 +35,9 @@ class IntoDatabase:
     def __init__(self, life: str, path: Path) -> None:
         self._life = life
         self._database = sqlite3.connect(path, isolation_level=None, timeout=30)
-        self._database.execute("PRAGMA synchronous=OFF")  # the machine is not what is killed
+        self._database.execute(
+            "PRAGMA synchronous=OFF"
+        )  # only the process is killed, not the machine
 
     def begun(self, record: Record) -> None: ...
 
@@ -45,7 +47,7 @@ class IntoDatabase:
 
 
 class IntoFile:
-    """A line when a record is begun, and one when it is done, with the times."""
+    """A file with a line for the start and for the end of each call."""
 
     def __init__(self, life: str, path: Path) -> None:
         self._life = life
@@ -88,7 +90,7 @@ class Process:
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended by itself."""
+        """Return whether the process is running."""
         return self._process.poll() is None
 
     def freeze(self) -> None:

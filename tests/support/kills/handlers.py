@@ -1,8 +1,8 @@
 """Kill -9 at random moments: `python -m tests.support.kills.handlers --runs 100 --store kafka`.
 
-Handlers write to SQLite. No record may be missing; what was committed when a process was killed, as
-an offset or beside it, no later one may be given again. Where offsets are kept with what is made of
-the records (`sqlite`, `handlers`, `transaction`), there is one of each.
+Handlers write to SQLite. No record may be missing. A record that was committed when a process was
+killed, as an offset or in the metadata, must not be redelivered. If offsets are stored with results
+(`sqlite`, `handlers`, `transaction`), there is one result of each record.
 """
 
 import argparse
@@ -33,11 +33,11 @@ class Found(NamedTuple):
     """The result of a run."""
 
     missing: int
-    repeated: int  # done more than once
-    wrongly_repeated: int  # though committed, as each is that has its offset beside it
-    at_work: int  # kills of one that had records left to do
-    committed_beyond: int  # kills at which something was committed beyond a gap
-    undone: int  # what was made and then taken back, as the transaction was not finished
+    repeated: int  # handled more than once
+    wrongly_repeated: int  # though committed; with results, each finished record is committed
+    at_work: int  # kills of processes with unfinished records
+    committed_beyond: int  # kills at which records after a gap were committed
+    undone: int  # results in aborted transactions
 
     @property
     def wrong(self) -> int:
@@ -54,11 +54,11 @@ class Results(Protocol):
         """Return the number of results that are written."""
 
     async def made(self) -> list[tuple[str, Place]]:
-        """Of which records something was made for good, each with the life that did."""
+        """Return the records with a committed result, each with the life that wrote it."""
 
 
-class Table:
-    """In an SQLite database."""
+class DatabaseResults:
+    """Results in an SQLite database."""
 
     def __init__(self, path: Path) -> None:
         self.options: dict[str, Any] = {}
@@ -79,8 +79,8 @@ class Table:
         self._database.close()
 
 
-class Topic:
-    """In a topic, by transactions."""
+class TopicResults:
+    """Results in a topic, written in transactions."""
 
     def __init__(self, kafka: KafkaHandle, name: str) -> None:
         self.options: dict[str, Any] = {"sink": name}
@@ -94,7 +94,7 @@ class Topic:
     async def made(self) -> list[tuple[str, Place]]:
         return await self._read("read_committed")
 
-    async def tried(self) -> int:
+    async def count_with_aborted(self) -> int:
         return len(await self._read("read_uncommitted"))
 
     async def _read(self, isolation_level: IsolationLevel) -> list[tuple[str, Place]]:
@@ -114,9 +114,9 @@ class Topic:
 @asynccontextmanager
 async def results_of(kafka: KafkaHandle, store: str, path: Path) -> AsyncIterator[Results]:
     if store == "transaction":
-        yield Topic(kafka, await kafka.topic())
+        yield TopicResults(kafka, await kafka.topic())
         return
-    table = Table(path)
+    table = DatabaseResults(path)
     yield table
     table.close()
 
@@ -136,7 +136,7 @@ async def kill_at_random(
     options: dict[str, Any] = {
         "bootstrap_servers": kafka.bootstrap_servers,
         "group_id": group,
-        "group_instance_id": "m",  # the next member need not wait until it is missed
+        "group_instance_id": "m",  # the next member need not wait for its session
         "auto_offset_reset": "earliest",
         "auto_commit_interval_ms": 50,
         "topic": topic,
@@ -160,19 +160,19 @@ async def kill_at_random(
                     await asyncio.sleep(chance.random() * 0.1)
                     assert process.running
                     process.kill()
-            made = await results.made()
-            done = {place for of, place in made if of == str(life)}
+            results_so_far = await results.made()
+            done = {place for writer, place in results_so_far if writer == str(life)}
             wrongly += len(done & known)
-            at_work += life < runs and len({place for _, place in made}) < everything
+            at_work += life < runs and len({place for _, place in results_so_far}) < everything
             if store == "kafka":
                 committed = await _committed(kafka, group)
                 beyond += committed.beyond
                 known |= committed.places
-            say(f"life {life}: {len(made)} done, of {everything} records; {at_work} at work")
+            say(f"life {life}: {len(results_so_far)} of {everything} records, {at_work} at work")
         of_each = Counter(place for _, place in await results.made())
         undone = 0
-        if isinstance(results, Topic):
-            undone = await results.tried() - of_each.total()
+        if isinstance(results, TopicResults):
+            undone = await results.count_with_aborted() - of_each.total()
     repeated = of_each.total() - len(of_each)
     wrongly = wrongly if store == "kafka" else repeated
     return Found(everything - len(of_each), repeated, wrongly, at_work, beyond, undone)
@@ -190,7 +190,7 @@ async def _all_made(results: Results, everything: int) -> bool:
 
 class Committed(NamedTuple):
     places: set[Place]
-    beyond: int  # partitions with something beyond a gap
+    beyond: int  # partitions with records committed after a gap
 
 
 async def _committed(kafka: KafkaHandle, group: str) -> Committed:
@@ -206,7 +206,7 @@ async def _committed(kafka: KafkaHandle, group: str) -> Committed:
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", type=int, default=100)
-    parser.add_argument("--records", type=int, default=1_000, help="for each of them")
+    parser.add_argument("--records", type=int, default=1_000, help="records of each run")
     parser.add_argument("--store", choices=["kafka", *PROGRAMS], default="kafka")
 
 

@@ -26,13 +26,13 @@ PARTITIONS = 4
 
 
 class Line(NamedTuple):
-    """One record that was handled."""
+    """One call of a handler."""
 
     life: str
     key: str
-    number: int  # of the record among those of its key
+    number: int  # of the record within its key
     began: int
-    ended: int  # 0 when it was begun just now
+    ended: int  # 0 at the start of the call
 
     @classmethod
     def of(cls, text: str) -> "Line":
@@ -47,7 +47,7 @@ class Handled:
         self._file = path.open("rb")
         self._rest = b""
         self.done: list[Line] = []
-        self.in_flight: Counter[str] = Counter()  # by life: begun, and not done
+        self.in_flight: Counter[str] = Counter()  # unfinished calls by life
 
     def read(self) -> None:
         """Read the new lines."""
@@ -59,12 +59,12 @@ class Handled:
                 self.done.append(line)
 
     def count(self) -> int:
-        """Return how many records were handled."""
+        """Return the number of handled records."""
         self.read()
         return len(self.done)
 
-    def knows(self, life: str) -> bool:
-        """Whether that one has done something."""
+    def has_calls_of(self, life: str) -> bool:
+        """Return whether a process has started a call."""
         self.read()
         return life in self.in_flight
 
@@ -78,11 +78,11 @@ class Found(NamedTuple):
     handled: int
     missing: int
     repeated: int
-    too_early: int  # begun before all earlier ones of its key were finished
-    overlapping: int  # begun while another of its key was worked on
-    lives: int  # processes that handled something
-    killed: int = 0  # of them
-    cut_short: int = 0  # records that those had not finished
+    too_early: int  # started before all earlier records of its key were finished
+    overlapping: int  # started during a call of the same key
+    lives: int  # processes with calls
+    killed: int = 0  # killed processes
+    cut_short: int = 0  # unfinished records of killed processes
 
     @property
     def wrong(self) -> int:
@@ -97,7 +97,7 @@ def judge(lines: list[Line], records: int) -> Found:
     too_early = overlapping = different = 0
     for of_key in by_key.values():
         of_key.sort(key=lambda line: line.began)
-        finished: dict[int, int] = {}  # when, the first time
+        finished: dict[int, int] = {}  # the time of the first end
         for line in of_key:
             finished[line.number] = min(line.ended, finished.get(line.number, line.ended))
         different += len(finished)
@@ -115,7 +115,7 @@ def judge(lines: list[Line], records: int) -> Found:
 async def produce(
     kafka: KafkaHandle, topic: str, least: int, keys: int, rate: float, enough: asyncio.Event
 ) -> int:
-    """Send at least `least` records, go on until `enough` is set, and return the count."""
+    """Send at least `least` records, continue until `enough` is set, and return the count."""
     async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers, linger_ms=5) as producer:
         started, n = time.monotonic(), 0
         while n < least or not enough.is_set():
@@ -163,7 +163,7 @@ async def keep_order(
                 await until(lambda: handled.count() >= share, 1_800)  # noqa: B023
                 life = f"second{number}"
                 with Process(life, path, group_instance_id="second", **options) as second:
-                    await until(lambda: handled.knows(life), 120)  # noqa: B023
+                    await until(lambda: handled.has_calls_of(life), 120)  # noqa: B023
                     await asyncio.sleep(chance.uniform(0, 1))
                     if number % 2:
                         assert await second.stop() == 0
@@ -172,7 +172,7 @@ async def keep_order(
                 say(f"{life}: {len(handled.done)} handled, cut short {sum(cut_short)}")
             enough.set()
             sent = await producing
-            await until(lambda: _all_came(handled, sent), 600)
+            await until(lambda: _all_handled(handled, sent), 600)
     handled.close()
     results = judge(handled.done, sent)
     return results._replace(killed=len(cut_short), cut_short=sum(cut_short))
@@ -191,8 +191,8 @@ async def kill_at_work(process: Process, life: str, handled: Handled) -> int:
             await asyncio.sleep(0.005)
 
 
-async def _all_came(handled: Handled, records: int) -> bool:
-    """Judging a million lines takes seconds, in which nothing else is done here."""
+async def _all_handled(handled: Handled, records: int) -> bool:
+    """Return whether all records were handled. With a million lines, this takes seconds."""
     await asyncio.sleep(records / 500_000)
     handled.read()
     return len(handled.done) >= records and judge(handled.done, records).missing == 0
@@ -202,7 +202,9 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--keys", type=int, default=10_000)
     parser.add_argument("--rate", type=float, default=10_000, help="records a second")
-    parser.add_argument("--rounds", type=int, default=20, help="of a member that comes and goes")
+    parser.add_argument(
+        "--rounds", type=int, default=20, help="rounds of a member that joins and leaves"
+    )
 
 
 if __name__ == "__main__":

@@ -22,8 +22,8 @@ class Result(Protocol):
         """The number of records that break a guarantee."""
 
 
-def nothing(word: str) -> None:
-    """For tests, of which nobody reads how far they are."""
+def nothing(text: str) -> None:
+    """Ignore a message of progress."""
 
 
 def on_a_broker(
@@ -31,24 +31,24 @@ def on_a_broker(
     options: Callable[[argparse.ArgumentParser], None],
     run: Callable[..., Coroutine[Any, Any, Result]],
 ) -> None:
-    """Run it with the options of the command line, and print what it found.
+    """Run a program with the options of the command line, and print its result.
 
     Exit with status 1 if something is wrong.
     """
     parser = argparse.ArgumentParser(description=about)
     options(parser)
     parser.add_argument("--seed", type=int, default=1)
-    asked = vars(parser.parse_args())
+    arguments = vars(parser.parse_args())
 
-    async def found() -> Result:
+    async def run_on_a_broker() -> Result:
         with tempfile.TemporaryDirectory() as folder:
             async with Kafka() as kafka:
-                return await run(KafkaHandle(kafka, "run"), Path(folder), **asked, say=_print)
+                return await run(KafkaHandle(kafka, "run"), Path(folder), **arguments, say=_print)
 
-    result = asyncio.run(found())
+    result = asyncio.run(run_on_a_broker())
     _print(str(result))
     sys.exit(result.wrong > 0)
 
 
-def _print(word: str) -> None:
-    print(word, flush=True)
+def _print(text: str) -> None:
+    print(text, flush=True)

@@ -1,4 +1,4 @@
-"""A stream of the source into a Parquet table, while executors or brokers are killed beneath it."""
+"""A stream of the source into a Parquet table, while executors or brokers are killed."""
 
 import asyncio
 import os
@@ -48,7 +48,7 @@ class Table:
             .start(str(self._folder / "table"))
         )
 
-    def look_after(self) -> None:
+    def restart_if_ended(self) -> None:
         """Restart the query if it ended, as an operator would."""
         if not self._query.isActive:
             self.restarts += 1
@@ -60,14 +60,14 @@ class Table:
 
     def grew(self, before: int) -> bool:
         """Return whether there are more than `before` batches, and restart an ended query."""
-        self.look_after()
+        self.restart_if_ended()
         return self.batches() > before
 
     def held(self) -> list[tuple[int, int, int]]:
-        """The values, each with its partition and offset."""
+        """Return the values, each with its partition and offset."""
         try:
             rows = self._spark.read.parquet(str(self._folder / "table")).collect()
-        except PySparkException:  # there is none yet
+        except PySparkException:  # the table does not exist yet
             return []
         return sorted((int(row.value), row.partition, row.offset) for row in rows)
 
@@ -77,11 +77,13 @@ class Table:
 
 @contextmanager
 def cluster_session(folder: Path) -> Iterator[SparkSession]:
-    """Executors without the package, to which it is shipped: those that come later, too."""
+    """Yield a session whose executors get the package by `ship`, including later ones."""
     python = bare_python(folder / "bare")
     with spark_session(CLUSTER, EXECUTORS, python=str(python)) as spark:
         ship(spark)
-        spark.sparkContext.parallelize([1, 2], 2).map(abs).count()  # opens what stays open
+        spark.sparkContext.parallelize([1, 2], 2).map(
+            abs
+        ).count()  # opens sockets that Spark keeps open
         yield spark
 
 
@@ -92,13 +94,13 @@ def executors() -> list[psutil.Process]:
         try:
             if any(_EXECUTOR in word for word in process.cmdline()):
                 results.append(process)
-        except psutil.Error:  # it ended meanwhile
+        except psutil.Error:  # the process ended meanwhile
             continue
     return results
 
 
 def kill_one(chance: Random) -> str:
-    """An executor, or now and then a Python worker of one: what was killed."""
+    """Kill an executor, or sometimes one of its Python workers. Return the kind."""
     victim = chance.choice(executors())
     kind = "executor"
     try:
@@ -117,7 +119,7 @@ def kill_one(chance: Random) -> str:
 async def kill_executors(
     kafka: KafkaLike, table: Table, topic: str, runs: int, chance: Random
 ) -> dict[str, int]:
-    """Kill executors; return their numbers. Each record must be in the table once."""
+    """Kill executors, check that each record is in the table once, and count the kills by kind."""
     killed: dict[str, int] = {}
     for run in range(runs):
         before = table.batches()
@@ -132,10 +134,10 @@ async def kill_executors(
 
 
 async def settled(table: Table, records: int) -> None:
-    """Wait until all of them are there, and see that each is there once."""
+    """Wait until the table has all records, and check that each is there once."""
     async with asyncio.timeout(300):
         while len(set(values := [value for value, _, _ in table.held()])) < records:
-            table.look_after()
+            table.restart_if_ended()
             await asyncio.sleep(0.5)
     assert repeated(values) == []
     assert values == list(range(records))

@@ -1,10 +1,10 @@
-"""Kill -9 at random moments: does the table hold every record exactly once?
+"""Kill -9 at random moments. The table must have each record exactly once.
 
     python -m tests.support.kills.spark --of feeder|executor|broker
         [--runs 50] [--seed N] [--sink NAME ...]
 
-Of feeders one of two is killed, for each kind of sink; of a cluster's executors one of two, or a
-Python worker, beneath a streaming query; of brokers one of three, beneath a feeder and a query.
+`feeder` kills one of two feeders, for each kind of sink. `executor` kills one of two executors, or
+a Python worker, of a streaming query. `broker` kills one of three brokers of a feeder and a query.
 """
 
 import argparse
@@ -55,14 +55,14 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--sink", action="append", choices=SINKS)
-    asked = parser.parse_args()
-    sinks = asked.sink or list(SINKS)
-    if asked.of == "feeder":
-        asyncio.run(kill_for_long(sinks, asked.runs, asked.seed))
+    arguments = parser.parse_args()
+    sinks = arguments.sink or list(SINKS)
+    if arguments.of == "feeder":
+        asyncio.run(kill_for_long(sinks, arguments.runs, arguments.seed))
         return
-    for sink in [""] if asked.of == "executor" else sinks:
+    for sink in [""] if arguments.of == "executor" else sinks:
         with tempfile.TemporaryDirectory() as folder:
-            values = asked.runs, asked.seed, Path(folder)
+            values = arguments.runs, arguments.seed, Path(folder)
             print(asyncio.run(broker(*values, sink) if sink else executor(*values)))
 
 

@@ -36,7 +36,7 @@ class Found(NamedTuple):
     records: int
     missing: int
     repeated: int
-    out_of_order: int  # results of a key that come before those of earlier records
+    out_of_order: int  # results before those of earlier records of their key
     undone: int  # results in aborted transactions
 
     @property
@@ -59,7 +59,7 @@ def make_app(options: dict[str, Any]) -> ConsumerApp:
 
 
 class Member:
-    """A member process, which is started again after each kill."""
+    """A member process, which is restarted after each kill."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self._command = [sys.executable, "-m", __spec__.name, "member", json.dumps(options)]
@@ -76,7 +76,7 @@ class Member:
     async def stop(self) -> None:
         self._process.terminate()
         code = await asyncio.to_thread(self._process.wait, 60)
-        assert code in (0, -signal.SIGTERM)  # it may have no handler yet
+        assert code in (0, -signal.SIGTERM)  # the process may have no signal handler yet
 
     def __enter__(self) -> Self:
         return self
@@ -162,7 +162,7 @@ async def kill_members(
             await until(lambda: len(results.counts) >= total, 300)
             for member in members:
                 await member.stop()
-            await asyncio.sleep(1)  # for repeated results
+            await asyncio.sleep(1)  # so that repeated results are read
             reading.cancel()
     everything = await _number_of_all(kafka, sink)
     return Found(
@@ -199,7 +199,7 @@ async def _number_of_all(kafka: KafkaHandle, topic: str) -> int:
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", type=int, default=100)
-    parser.add_argument("--records", type=int, default=500, help="for each of them")
+    parser.add_argument("--records", type=int, default=500, help="records of each run")
     parser.add_argument("--at-least-once", action="store_true")
 
 

@@ -15,23 +15,25 @@ from asyncconsumer.records.batch_encoder import BatchProducer
 from asyncconsumer.testing import FakeKafka
 from asyncconsumer.testing.fake_kafka import codes
 from asyncconsumer.testing.virtual_time import simulated
-from tests.support.transactional_requests import Wire, batch
+from tests.support.transactional_requests import RequestSender, batch
 
 pytestmark = [pytest.mark.fast, pytest.mark.timeout(60)]
 
 
 @asynccontextmanager
-async def opened() -> AsyncIterator[tuple[FakeKafka, Wire]]:
+async def opened() -> AsyncIterator[tuple[FakeKafka, RequestSender]]:
     async with FakeKafka() as kafka:
         await kafka.create_topic("t")
         cluster = kafka.cluster
         pool = BrokerPool(cluster.config(), randomness=Random(1), opener=cluster.open)
         async with pool as brokers:
-            yield kafka, Wire(brokers, cluster.brokers[1].endpoint.address)
+            yield kafka, RequestSender(brokers, cluster.brokers[1].endpoint.address)
 
 
-async def transactional(wire: Wire, name: str = "tx", timeout_ms: int = 60_000) -> BatchProducer:
-    answer = await wire.init(name, timeout_ms)
+async def transactional(
+    sender: RequestSender, name: str = "tx", timeout_ms: int = 60_000
+) -> BatchProducer:
+    answer = await sender.init(name, timeout_ms)
     return BatchProducer(answer["producer_id"], answer["producer_epoch"], 0)
 
 
@@ -41,75 +43,75 @@ def values(kafka: FakeKafka) -> list[bytes | None]:
 
 @simulated(seeds=range(2))
 async def test_a_batch_is_written_once_however_often_it_is_sent() -> None:
-    async with opened() as (kafka, wire):
-        answer = await wire.init(None)
+    async with opened() as (kafka, sender):
+        answer = await sender.init(None)
         producer = BatchProducer(answer["producer_id"], answer["producer_epoch"], 0)
         first, second = batch([b"a", b"b"], producer), batch([b"c"], producer._replace(sequence=2))
-        assert await wire.produce("t", first) == (codes.NONE, 0)
-        assert await wire.produce("t", first) == (codes.NONE, 0)
-        assert await wire.produce("t", second) == (codes.NONE, 2)
-        assert await wire.produce("t", first) == (codes.NONE, 0)
+        assert await sender.produce("t", first) == (codes.NONE, 0)
+        assert await sender.produce("t", first) == (codes.NONE, 0)
+        assert await sender.produce("t", second) == (codes.NONE, 2)
+        assert await sender.produce("t", first) == (codes.NONE, 0)
         gap = batch([b"e"], producer._replace(sequence=5))
-        assert await wire.produce("t", gap) == (codes.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+        assert await sender.produce("t", gap) == (codes.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
         assert values(kafka) == [b"a", b"b", b"c"]
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 @simulated(seeds=range(1))
 async def test_compressed_batches_are_read_as_they_were_written(codec: CompressionType) -> None:
-    async with opened() as (kafka, wire):
+    async with opened() as (kafka, sender):
         data = batch([b"a" * 1000, b"b" * 1000], BatchProducer(), compression=codec)
-        assert await wire.produce("t", data) == (codes.NONE, 0)
-        assert await wire.produce("t", data) == (codes.NONE, 2)  # not idempotent: written twice
+        assert await sender.produce("t", data) == (codes.NONE, 0)
+        assert await sender.produce("t", data) == (codes.NONE, 2)  # not idempotent: written twice
         assert values(kafka) == [b"a" * 1000, b"b" * 1000] * 2
 
 
 @simulated(seeds=range(1))
 async def test_corrupt_and_too_large_batches_are_refused() -> None:
-    async with opened() as (kafka, wire):
+    async with opened() as (kafka, sender):
         data = bytearray(batch([b"a"], BatchProducer()))
         data[-3] ^= 1
-        assert await wire.produce("t", bytes(data)) == (codes.CORRUPT_MESSAGE, -1)
-        assert await wire.produce("t", bytes(data[:40])) == (codes.CORRUPT_MESSAGE, -1)
+        assert await sender.produce("t", bytes(data)) == (codes.CORRUPT_MESSAGE, -1)
+        assert await sender.produce("t", bytes(data[:40])) == (codes.CORRUPT_MESSAGE, -1)
         large = batch([b"a" * 1_100_000], BatchProducer())
-        assert await wire.produce("t", large) == (codes.MESSAGE_TOO_LARGE, -1)
+        assert await sender.produce("t", large) == (codes.MESSAGE_TOO_LARGE, -1)
         missing = batch([b"a"], BatchProducer())
-        assert (await wire.produce("u", missing))[0] == codes.UNKNOWN_TOPIC_OR_PARTITION
+        assert (await sender.produce("u", missing))[0] == codes.UNKNOWN_TOPIC_OR_PARTITION
         assert values(kafka) == []
 
 
 @simulated(seeds=range(2))
 async def test_a_transaction_is_visible_when_it_is_committed() -> None:
-    async with opened() as (kafka, wire):
-        producer = await transactional(wire)
-        assert await wire.add_partitions("tx", producer, "t", 0) == [codes.NONE]
+    async with opened() as (kafka, sender):
+        producer = await transactional(sender)
+        assert await sender.add_partitions("tx", producer, "t", 0) == [codes.NONE]
         data = batch([b"a"], producer, transactional=True)
-        assert await wire.produce("t", data, transactional_id="tx") == (codes.NONE, 0)
-        assert await wire.add_offsets("tx", producer, "g") == codes.NONE
-        assert await wire.commit_offsets("tx", producer, "g", "t", 7) == codes.NONE
+        assert await sender.produce("t", data, transactional_id="tx") == (codes.NONE, 0)
+        assert await sender.add_offsets("tx", producer, "g") == codes.NONE
+        assert await sender.commit_offsets("tx", producer, "g", "t", 7) == codes.NONE
         assert values(kafka) == []
         assert kafka.committed("g") == {}
-        stable = await wire.ask(OffsetFetchRequest("g", {"t": [0]}, require_stable=True))
+        stable = await sender.ask(OffsetFetchRequest("g", {"t": [0]}, require_stable=True))
         assert stable["topics"][0]["partitions"][0]["error_code"] == codes.UNSTABLE_OFFSET_COMMIT
-        assert await wire.end("tx", producer, commit=True) == codes.NONE
+        assert await sender.end("tx", producer, commit=True) == codes.NONE
         assert values(kafka) == [b"a"]
         assert kafka.committed("g") == {TopicPartition("t", 0): 7}
-        assert await wire.end("tx", producer, commit=True) == codes.NONE  # the response was lost
-        assert await wire.end("tx", producer, commit=False) == codes.INVALID_TXN_STATE
+        assert await sender.end("tx", producer, commit=True) == codes.NONE  # the response was lost
+        assert await sender.end("tx", producer, commit=False) == codes.INVALID_TXN_STATE
 
 
 @simulated(seeds=range(2))
 async def test_an_aborted_transaction_is_never_visible() -> None:
-    async with opened() as (kafka, wire):
-        producer = await transactional(wire)
+    async with opened() as (kafka, sender):
+        producer = await transactional(sender)
         for number, commit in enumerate([False, True]):
             current = producer._replace(sequence=number)
-            await wire.add_partitions("tx", producer, "t", 0)
+            await sender.add_partitions("tx", producer, "t", 0)
             data = batch([b"%d" % number], current, transactional=True)
-            assert (await wire.produce("t", data, transactional_id="tx"))[0] == codes.NONE
-            await wire.add_offsets("tx", producer, "g")
-            await wire.commit_offsets("tx", producer, "g", "t", number + 1)
-            await wire.end("tx", producer, commit=commit)
+            assert (await sender.produce("t", data, transactional_id="tx"))[0] == codes.NONE
+            await sender.add_offsets("tx", producer, "g")
+            await sender.commit_offsets("tx", producer, "g", "t", number + 1)
+            await sender.end("tx", producer, commit=commit)
             assert kafka.committed("g") == ({TopicPartition("t", 0): 2} if commit else {})
         assert values(kafka) == [b"1"]
         for isolation, seen in (("read_committed", [b"1"]), ("read_uncommitted", [b"0", b"1"])):
@@ -120,11 +122,11 @@ async def test_an_aborted_transaction_is_never_visible() -> None:
 
 @simulated(seeds=range(2))
 async def test_an_open_transaction_delays_later_records() -> None:
-    async with opened() as (kafka, wire):
-        producer = await transactional(wire)
-        await wire.add_partitions("tx", producer, "t", 0)
+    async with opened() as (kafka, sender):
+        producer = await transactional(sender)
+        await sender.add_partitions("tx", producer, "t", 0)
         data = batch([b"a"], producer, transactional=True)
-        await wire.produce("t", data, transactional_id="tx")
+        await sender.produce("t", data, transactional_id="tx")
         await kafka.send("t", "b")
         options = {"partitions": [("t", 0)], "isolation_level": "read_committed", **kafka.options}
         async with Consumer(auto_offset_reset="earliest", **options) as consumer:
@@ -132,55 +134,55 @@ async def test_an_open_transaction_delays_later_records() -> None:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(5):
                     await anext(reading)
-            await wire.end("tx", producer, commit=True)
+            await sender.end("tx", producer, commit=True)
             assert [(await anext(reading)).value for _ in range(2)] == [b"a", b"b"]
 
 
 @simulated(seeds=range(2))
 async def test_a_second_producer_fences_the_first_and_aborts_its_transaction() -> None:
-    async with opened() as (kafka, wire):
-        first = await transactional(wire)
-        await wire.add_partitions("tx", first, "t", 0)
+    async with opened() as (kafka, sender):
+        first = await transactional(sender)
+        await sender.add_partitions("tx", first, "t", 0)
         data = batch([b"a"], first, transactional=True)
-        await wire.produce("t", data, transactional_id="tx")
-        second = await transactional(wire)
+        await sender.produce("t", data, transactional_id="tx")
+        second = await transactional(sender)
         assert (second.producer_id, second.epoch) == (first.producer_id, first.epoch + 1)
-        assert await wire.end("tx", first, commit=True) == codes.PRODUCER_FENCED
+        assert await sender.end("tx", first, commit=True) == codes.PRODUCER_FENCED
         late = batch([b"b"], first._replace(sequence=1), transactional=True)
-        error, _ = await wire.produce("t", late, transactional_id="tx")
+        error, _ = await sender.produce("t", late, transactional_id="tx")
         assert error == codes.INVALID_PRODUCER_EPOCH
-        await wire.add_partitions("tx", second, "t", 0)
+        await sender.add_partitions("tx", second, "t", 0)
         data = batch([b"c"], second, transactional=True)
-        assert (await wire.produce("t", data, transactional_id="tx"))[0] == codes.NONE
-        await wire.end("tx", second, commit=True)
+        assert (await sender.produce("t", data, transactional_id="tx"))[0] == codes.NONE
+        await sender.end("tx", second, commit=True)
         assert values(kafka) == [b"c"]
 
 
 @simulated(seeds=range(2))
 async def test_a_transaction_that_takes_too_long_is_aborted() -> None:
-    async with opened() as (kafka, wire):
-        producer = await transactional(wire, timeout_ms=10_000)
-        await wire.add_partitions("tx", producer, "t", 0)
+    async with opened() as (kafka, sender):
+        producer = await transactional(sender, timeout_ms=10_000)
+        await sender.add_partitions("tx", producer, "t", 0)
         data = batch([b"a"], producer, transactional=True)
-        await wire.produce("t", data, transactional_id="tx")
+        await sender.produce("t", data, transactional_id="tx")
         await kafka.send("t", "b")
         assert values(kafka) == []
         await asyncio.sleep(11)
         assert values(kafka) == [b"b"]
-        assert await wire.end("tx", producer, commit=True) == codes.PRODUCER_FENCED
+        assert await sender.end("tx", producer, commit=True) == codes.PRODUCER_FENCED
 
 
 @simulated(seeds=range(1))
 async def test_a_partition_must_be_added_to_the_transaction_first() -> None:
-    async with opened() as (kafka, wire):
-        producer = await transactional(wire)
+    async with opened() as (kafka, sender):
+        producer = await transactional(sender)
         data = batch([b"a"], producer, transactional=True)
-        error, _ = await wire.produce("t", data, transactional_id="tx")
+        error, _ = await sender.produce("t", data, transactional_id="tx")
         assert error == codes.INVALID_TXN_STATE
         missing = codes.UNKNOWN_TOPIC_OR_PARTITION
         not_tried = codes.OPERATION_NOT_ATTEMPTED
-        assert await wire.add_partitions("tx", producer, "t", 0, 9) == [not_tried, missing]
+        assert await sender.add_partitions("tx", producer, "t", 0, 9) == [not_tried, missing]
         stranger = producer._replace(producer_id=producer.producer_id + 1)
-        assert await wire.add_offsets("tx", stranger, "g") == codes.INVALID_PRODUCER_ID_MAPPING
-        assert await wire.add_offsets("other", producer, "g") == codes.INVALID_PRODUCER_ID_MAPPING
+        assert await sender.add_offsets("tx", stranger, "g") == codes.INVALID_PRODUCER_ID_MAPPING
+        assert await sender.add_offsets("other", producer, "g") == codes.INVALID_PRODUCER_ID_MAPPING
         assert values(kafka) == []

@@ -17,7 +17,7 @@ from asyncconsumer.protocol.subscription_codec import (
 )
 from asyncconsumer.types import TopicPartition
 from tests.support.assignor_comparison import agree, by_racks, observed, question
-from tests.support.classic_groups import ASSIGNORS, TOPICS, Rebalance, wild
+from tests.support.classic_groups import ASSIGNORS, TOPICS, Rebalance, random_rebalance
 from tests.support.java_assignors import REFUSED, ask_java, refused
 
 MANY_TOPICS = (*TOPICS, *(f"topic-{n}" for n in range(30)))
@@ -44,7 +44,7 @@ def wrong_in_java() -> Iterator[Rebalance]:
     for topics, members in (({"t": 2, "u": 2}, smaller), ({"t": 6, "u": 1, "v": 1}, unread)):
         assignment = CooperativeStickyAssignor().assign(topics, members)
         yield Rebalance("cooperative-sticky", topics, members, assignment)
-    yield wild(Random("xsticky2028"), "sticky")  # Java's assignor does not terminate
+    yield random_rebalance(Random("xsticky2028"), "sticky")  # Java's assignor does not terminate
 
 
 async def test_assignments_equal_those_of_the_java_client() -> None:

@@ -8,12 +8,12 @@ from asyncconsumer.testing.servers import JavaConsumer, JavaConsumers
 from asyncconsumer.types import TopicPartition
 from tests.support.connector_members import steadily
 from tests.support.helpers import until
-from tests.support.kip848_readers import Reading, reading
+from tests.support.kip848_readers import ReadingMember, reading
 
 JAVA = {"group.protocol": "consumer"}
 
 
-def divided(topic: str, count: int, *members: Reading | JavaConsumer) -> bool:
+def divided(topic: str, count: int, *members: ReadingMember | JavaConsumer) -> bool:
     """Return whether each partition has one owner, and the counts differ by at most 1."""
     assignments = [set(member.owned) for member in members]
     everything = {TopicPartition(topic, number) for number in range(count)}
@@ -22,10 +22,10 @@ def divided(topic: str, count: int, *members: Reading | JavaConsumer) -> bool:
     return together == everything and sum(sizes) == count and max(sizes) - min(sizes) <= 1
 
 
-def received(*members: Reading | JavaConsumer) -> Counter[bytes]:
+def received(*members: ReadingMember | JavaConsumer) -> Counter[bytes]:
     total: Counter[bytes] = Counter()
     for member in members:
-        if isinstance(member, Reading):
+        if isinstance(member, ReadingMember):
             total += member.values
         else:
             total.update(record.value or b"" for record in member.records)
@@ -44,7 +44,7 @@ async def test_rebalances_with_java_members_lose_no_record(
     async def java(name: str) -> JavaConsumer:
         return await java_consumers.start(group, [topic], name=name, properties=JAVA)
 
-    async def all_have(values: Iterable[bytes], *members: Reading | JavaConsumer) -> None:
+    async def all_have(values: Iterable[bytes], *members: ReadingMember | JavaConsumer) -> None:
         await until(lambda: set(received(*members)) >= set(values))
 
     async with reading(servers, group, topic) as reader, steadily(kafka, topic) as sent:

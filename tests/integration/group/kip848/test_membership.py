@@ -55,14 +55,14 @@ async def test_a_revoked_partition_is_assigned_after_its_acknowledgement(
     topic, group, servers = await kafka.topic(partitions=2), kafka.group(), kafka.bootstrap_servers
     async with open_member(servers, group, [topic]) as member:
         await until(lambda: split(topic, 2, member))
-        member.willing.clear()
+        member.may_acknowledge.clear()
         async with open_member(servers, group, [topic]) as two:
             await until(lambda: len(member.has) == 1)
             await until(lambda: two.membership.identity is not None)
             deadline = member.membership.deadline
             await until(lambda: member.membership.deadline > deadline + 1)  # its session is renewed
             assert not two.has
-            member.willing.set()
+            member.may_acknowledge.set()
             await until(lambda: split(topic, 2, member, two))
 
 
@@ -83,7 +83,7 @@ async def test_a_fenced_member_loses_its_partitions_and_rejoins(kafka: KafkaHand
     async with open_member(servers, group, [topic], rebalance_timeout_ms=1000) as member:
         await until(lambda: split(topic, 2, member))
         first = member.membership.identity
-        member.willing.clear()  # so that the member does not revoke in time
+        member.may_acknowledge.clear()  # so that the member does not revoke in time
         async with open_member(servers, group, [topic]) as two:
             await until(lambda: len(member.has) == 1)
             fenced_at = member.membership.deadline
@@ -91,7 +91,7 @@ async def test_a_fenced_member_loses_its_partitions_and_rejoins(kafka: KafkaHand
             assert asyncio.get_running_loop().time() > fenced_at
             assert member.epoch == -1
             await until(lambda: split(topic, 2, two))
-            member.willing.set()
+            member.may_acknowledge.set()
             await until(lambda: split(topic, 2, member, two))
             assert member.lost
             again = member.membership.identity

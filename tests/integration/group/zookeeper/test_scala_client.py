@@ -29,7 +29,7 @@ from tests.support.connector_members import (
 )
 from tests.support.connector_process import OwnConsumer
 from tests.support.helpers import until
-from tests.support.zookeeper_nodes import Watchful, nodes_of
+from tests.support.zookeeper_nodes import OffsetWatcher, nodes_of
 
 SHORT_SESSION = {"zookeeper.session.timeout.ms": "3000"}
 
@@ -260,7 +260,7 @@ async def test_a_frozen_member_delivers_and_commits_no_lost_partition(
         both = shares(topic, 4, (scala.consumer_id, 1), (tested.consumer_id, 1))
         mine = [member for member, name in both.items() if name.startswith(tested.consumer_id)]
         await until(lambda: equal(nodes.owners(), both))
-        async with steadily(kafka_zk, topic) as sent, Watchful(nodes) as watchful:
+        async with steadily(kafka_zk, topic) as sent, OffsetWatcher(nodes) as watcher:
             await until(lambda: len(tested.records) > 100)
             tested.freeze()
             await scala.until_owning([TopicPartition(topic, n) for n in range(4)])
@@ -277,7 +277,7 @@ async def test_a_frozen_member_delivers_and_commits_no_lost_partition(
                 )
             )
         await until(lambda: all_of(sent, scala, tested))
-        assert not watchful.steps_back
+        assert not watcher.steps_back
         for member in mine:
             times = delivered_ms(tested, member)
             assert min(times) < taken_ms[member]
