@@ -143,7 +143,7 @@ class RandomGroup:
             f"i-{self._count % 7}-{self._count}" if random.random() < 0.3 else None,
             random.choice((0, 1, 2, 3, 3, 3, 3, 3)),
             random.choices(("today's", "old", "strange"), (30, 3, 1))[0],
-            rack=self._places.member_rack() if self._places else None,
+            rack=self._racks.member_rack() if self._racks else None,
         )
 
     def _choice(self) -> list[str]:
@@ -158,7 +158,7 @@ class RandomGroup:
             self._random.shuffle(self._peers)  # the broker lists members in any order
             members = {peer.member_id: peer.subscription() for peer in self._peers}
             topics = dict(self._topics)
-            replicas = self._places.replicas(topics) if self._places else {}
+            replicas = self._racks.replicas(topics) if self._racks else {}
             assignment = self._kind().assign(topics, members, racks_of(replicas))
             yield Rebalance(self._kind.name, topics, members, assignment, replicas)
             for peer in self._peers:
@@ -166,8 +166,8 @@ class RandomGroup:
                     peer.owned, peer.generation = assignment[peer.member_id], generation
                     peer.assignor.assigned(peer.owned, generation)
             self._change()
-            if self._places and self._random.random() < 0.2:
-                self._places.move()
+            if self._racks and self._random.random() < 0.2:
+                self._racks.move()
 
     def _change(self) -> None:
         random = self._random
