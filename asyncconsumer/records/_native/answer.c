@@ -48,14 +48,14 @@ static void fail(Walk *w, Reason reason, const uint8_t *at)
         w->bad = reason;
         w->bad_at = at;
     }
-    w->r.end = w->r.at; /* nothing more is read */
+    w->r.end = w->r.position; /* nothing more is read */
 }
 
 /* Fails if what was read so far, and what is to be read, is too much besides records. */
 static void check_besides(Walk *w, int64_t more)
 {
-    if (w->bad == NULL && w->r.at - w->start - w->records + more > w->most_besides)
-        fail(w, "too many bytes outside of its record sets", w->r.at);
+    if (w->bad == NULL && w->r.position - w->start - w->records + more > w->most_besides)
+        fail(w, "too many bytes outside of its record sets", w->r.position);
 }
 
 /* --- fields ---------------------------------------------------------------------------------------- */
@@ -63,12 +63,12 @@ static void check_besides(Walk *w, int64_t more)
 static const uint8_t *take(Walk *w, int64_t length)
 {
     static const uint8_t zeros[16];
-    const uint8_t *at = w->r.at;
-    if (w->bad != NULL || left_in(&w->r) < length) {
-        fail(w, REASON_CUT, at);
+    const uint8_t *at = w->r.position;
+    if (w->bad != NULL || bytes_left(&w->r) < length) {
+        fail(w, REASON_CUT_OFF, at);
         return zeros;
     }
-    w->r.at += length;
+    w->r.position += length;
     return at;
 }
 
@@ -78,7 +78,7 @@ static int64_t take_int64(Walk *w) { return int64_at(take(w, 8)); }
 
 static int64_t take_varint(Walk *w)
 {
-    const uint8_t *at = w->r.at;
+    const uint8_t *at = w->r.position;
     uint64_t value = 0;
     Reason bad = w->bad ? w->bad : read_unsigned_varint(&w->r, 32, &value);
     if (bad == NULL)
@@ -90,13 +90,13 @@ static int64_t take_varint(Walk *w)
 /* A length of things of at least `least` bytes each; -1 is null. `narrow`: two bytes in old versions. */
 static int64_t take_length(Walk *w, int64_t least, bool narrow)
 {
-    const uint8_t *at = w->r.at;
+    const uint8_t *at = w->r.position;
     int64_t length = w->version >= FLEXIBLE ? take_varint(w) - 1 : narrow ? take_int16(w) : take_int32(w);
     if (w->bad != NULL)
         return 0;
     if (length < -1)
         fail(w, "a negative length", at);
-    else if (length > left_in(&w->r) / least)
+    else if (length > bytes_left(&w->r) / least)
         fail(w, "a length that goes beyond the end", at);
     else
         return length;
@@ -105,7 +105,7 @@ static int64_t take_length(Walk *w, int64_t least, bool narrow)
 
 static int64_t take_count(Walk *w, int64_t least)
 {
-    const uint8_t *at = w->r.at;
+    const uint8_t *at = w->r.position;
     int64_t count = take_length(w, least, false);
     if (count < 0)
         fail(w, "an array that is null", at);
@@ -115,7 +115,7 @@ static int64_t take_count(Walk *w, int64_t least)
 /* New str, or None for null; NULL with an exception only when memory is short. */
 static PyObject *take_text(Walk *w)
 {
-    const uint8_t *at = w->r.at;
+    const uint8_t *at = w->r.position;
     int64_t length = take_length(w, 1, true);
     if (length < 0)
         Py_RETURN_NONE;
@@ -136,20 +136,20 @@ static void take_tags(Walk *w, Extent *found, int known)
         found[i] = (Extent){0, 0};
     if (w->version < FLEXIBLE || w->bad != NULL)
         return;
-    const uint8_t *at = w->r.at;
+    const uint8_t *at = w->r.position;
     int64_t count = take_varint(w);
-    if (count > left_in(&w->r) / LEAST_TAG)
+    if (count > bytes_left(&w->r) / LEAST_TAG)
         fail(w, "a length that goes beyond the end", at);
     for (; count > 0 && w->bad == NULL; count--) {
         int64_t tag = take_varint(w);
-        at = w->r.at;
+        at = w->r.position;
         int64_t size = take_varint(w);
-        if (size > left_in(&w->r))
+        if (size > bytes_left(&w->r))
             fail(w, "a length that goes beyond the end", at);
         if (w->bad == NULL && tag < known)
-            found[tag] = (Extent){w->r.at - w->start, w->r.at - w->start + size};
+            found[tag] = (Extent){w->r.position - w->start, w->r.position - w->start + size};
         if (w->bad == NULL)
-            w->r.at += size;
+            w->r.position += size;
     }
 }
 
@@ -163,8 +163,8 @@ static Walk inside(const Walk *w, Extent tag)
 
 static void leave(Walk *w, Walk *inner, Extent tag)
 {
-    if (inner->bad == NULL && inner->r.at != w->start + tag.end)
-        fail(inner, "a tagged field that is longer than its content", inner->r.at);
+    if (inner->bad == NULL && inner->r.position != w->start + tag.end)
+        fail(inner, "a tagged field that is longer than its content", inner->r.position);
     if (inner->bad != NULL)
         fail(w, inner->bad, inner->bad_at);
 }
@@ -262,9 +262,9 @@ static PyObject *take_partition(Walk *w, PyObject *topic)
     PyObject *aborted = take_aborted(w);
     int32_t replica = w->version >= WITH_PREFERRED_REPLICA ? take_int32(w) : -1;
     int64_t length = take_length(w, 1, false);
-    int64_t start = w->r.at - w->start;
+    int64_t start = w->r.position - w->start;
     take(w, length < 0 ? 0 : length);
-    int64_t end = w->r.at - w->start;
+    int64_t end = w->r.position - w->start;
     w->records += end - start;
     Extent tags[2];
     take_tags(w, tags, 2);
@@ -288,7 +288,7 @@ static int take_partitions(Walk *w, PyObject *partitions)
 {
     int64_t topics = take_count(w, LEAST_TOPIC);
     for (; topics > 0 && w->bad == NULL; topics--) {
-        const uint8_t *at = w->r.at;
+        const uint8_t *at = w->r.position;
         PyObject *topic = take_topic(w);
         if (topic == NULL)
             return -1;
@@ -322,8 +322,8 @@ static PyObject *take_answer(Walk *w)
     }
     Extent tags[1];
     take_tags(w, tags, 1);
-    if (w->bad == NULL && left_in(&w->r) > 0)
-        fail(w, "bytes after its end", w->r.at);
+    if (w->bad == NULL && bytes_left(&w->r) > 0)
+        fail(w, "bytes after its end", w->r.position);
     check_besides(w, 0);
     PyObject *fields[] = {
         PyLong_FromLong(throttle), PyLong_FromLong(error), PyLong_FromLong(session), partitions,

@@ -35,12 +35,12 @@ static inline Reason read_bytes(Reader *r, const uint8_t **at, int32_t *length, 
         return bad;
     if (size < -1)
         return if_negative;
-    if (size > left_in(r))
-        return REASON_CUT;
-    *at = size < 0 ? NULL : r->at;
+    if (size > bytes_left(r))
+        return REASON_CUT_OFF;
+    *at = size < 0 ? NULL : r->position;
     *length = (int32_t)size;
     if (size > 0)
-        r->at += size;
+        r->position += size;
     return NULL;
 }
 
@@ -48,7 +48,7 @@ static inline Reason check_headers(Reader *r, int64_t count)
 {
     if (count < 0)
         return "a negative number of headers";
-    if (count > left_in(r) / LEAST_HEADER)
+    if (count > bytes_left(r) / LEAST_HEADER)
         return "more headers than fit the record";
     if (count > MOST_HEADERS)
         return "more than 65536 headers";
@@ -78,23 +78,23 @@ static inline Reason read_record(Records *self, Sight *sight)
         return bad;
     if (length < 0)
         return "a negative length";
-    if (length > left_in(&r))
+    if (length > bytes_left(&r))
         return "a length that goes beyond its batch";
-    r.end = r.at + length;
+    r.end = r.position + length;
     if (length == 0)
-        return REASON_CUT;
-    r.at++; /* attributes: none are defined */
+        return REASON_CUT_OFF;
+    r.position++; /* attributes: none are defined */
     if ((bad = read_varlong(&r, &timestamp)) != NULL || (bad = read_varint(&r, &delta)) != NULL
         || (bad = read_bytes(&r, &sight->key, &sight->key_length, "a negative key length")) != NULL
         || (bad = read_bytes(&r, &sight->value, &sight->value_length, "a negative value length")) != NULL
         || (bad = read_varint(&r, &headers)) != NULL)
         return bad;
-    sight->headers = r.at;
+    sight->headers = r.position;
     sight->header_count = (int32_t)headers;
     if (headers != 0 && (bad = check_headers(&r, headers)) != NULL)
         return bad;
-    sight->headers_end = r.at;
-    if (r.at != r.end)
+    sight->headers_end = r.position;
+    if (r.position != r.end)
         return "a length that does not match its fields";
     if (delta < 0 || delta > self->last_offset - self->base_offset)
         return "an offset outside its batch";

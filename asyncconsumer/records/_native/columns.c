@@ -120,14 +120,14 @@ static int add_headers(Table *table, const Sight *sight)
     for (int32_t i = 0; i < sight->header_count; i++) {
         int64_t length = 0;
         read_varint(&r, &length);
-        if (add_copied(&table->header_key, r.at, (int32_t)length) < 0)
+        if (add_copied(&table->header_key, r.position, (int32_t)length) < 0)
             return -1;
-        r.at += length;
+        r.position += length;
         read_varint(&r, &length);
-        if (add_copied(&table->header_value, length < 0 ? NULL : r.at, (int32_t)length) < 0)
+        if (add_copied(&table->header_value, length < 0 ? NULL : r.position, (int32_t)length) < 0)
             return -1;
         if (length > 0)
-            r.at += length;
+            r.position += length;
     }
     return append_int(&table->lists, (int32_t)table->header_key.count);
 }

@@ -221,9 +221,9 @@ static const uint8_t *record_after(const Records *self, const uint8_t *at)
     int64_t length;
     if (self->magic != 2)
         return legacy_after(self, at);
-    if (read_varint(&r, &length) != NULL || length < 0 || length > left_in(&r))
+    if (read_varint(&r, &length) != NULL || length < 0 || length > bytes_left(&r))
         return NULL;
-    return r.at + length;
+    return r.position + length;
 }
 
 /* Keeps about `most` bytes from the record in hand on, in whole records, and frees the rest. */

@@ -23,17 +23,17 @@ typedef struct {
 
 static Reason read_field(Reader *r, const uint8_t **at, int32_t *length, Reason if_negative)
 {
-    if (left_in(r) < 4)
-        return REASON_CUT;
-    *length = int32_at(r->at);
-    r->at += 4;
+    if (bytes_left(r) < 4)
+        return REASON_CUT_OFF;
+    *length = int32_at(r->position);
+    r->position += 4;
     if (*length < -1)
         return if_negative;
-    if (*length > left_in(r))
-        return REASON_CUT;
-    *at = *length < 0 ? NULL : r->at;
+    if (*length > bytes_left(r))
+        return REASON_CUT_OFF;
+    *at = *length < 0 ? NULL : r->position;
     if (*length > 0)
-        r->at += *length;
+        r->position += *length;
     return NULL;
 }
 
@@ -45,15 +45,15 @@ static Reason read_message(const uint8_t *entry, const uint8_t *end, Message *me
     message->attributes = entry[17];
     message->timestamp = -1;
     if (entry[16] == 1) {
-        if (left_in(&r) < 8)
-            return REASON_CUT;
-        message->timestamp = int64_at(r.at);
-        r.at += 8;
+        if (bytes_left(&r) < 8)
+            return REASON_CUT_OFF;
+        message->timestamp = int64_at(r.position);
+        r.position += 8;
     }
     Reason bad = read_field(&r, &message->key, &message->key_length, "a negative key length");
     if (bad == NULL)
         bad = read_field(&r, &message->value, &message->value_length, "a negative value length");
-    if (bad == NULL && r.at != r.end)
+    if (bad == NULL && r.position != r.end)
         bad = "a length that does not match its fields";
     return bad;
 }

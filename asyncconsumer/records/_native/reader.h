@@ -9,16 +9,16 @@
 #include <stdint.h>
 #include <string.h>
 
-#define REASON_CUT "a field that is cut off"
-#define REASON_VARINT "a varint longer than its type allows"
+#define REASON_CUT_OFF "a field that is cut off"
+#define REASON_LONG_VARINT "a varint longer than its type allows"
 
 typedef const char *Reason;
 
 typedef struct {
-    const uint8_t *at, *end;
+    const uint8_t *position, *end;
 } Reader;
 
-static inline int64_t left_in(const Reader *r) { return r->end - r->at; }
+static inline int64_t bytes_left(const Reader *r) { return r->end - r->position; }
 
 static inline uint16_t be16(const uint8_t *at) { return (uint16_t)(at[0] << 8 | at[1]); }
 
@@ -44,18 +44,18 @@ static inline Reason read_unsigned_varint(Reader *r, int bits, uint64_t *out)
 {
     uint64_t value = 0;
     for (int shift = 0; shift < bits; shift += 7) {
-        if (r->at >= r->end)
-            return REASON_CUT;
-        uint64_t byte = *r->at++;
+        if (r->position >= r->end)
+            return REASON_CUT_OFF;
+        uint64_t byte = *r->position++;
         if (shift + 7 > bits && byte >> (bits - shift))
-            return REASON_VARINT;
+            return REASON_LONG_VARINT;
         value |= (byte & 0x7F) << shift;
         if (byte < 0x80) {
             *out = value;
             return NULL;
         }
     }
-    return REASON_VARINT;
+    return REASON_LONG_VARINT;
 }
 
 static inline int64_t unzigzag(uint64_t value) { return (int64_t)(value >> 1) ^ -(int64_t)(value & 1); }
@@ -63,17 +63,17 @@ static inline int64_t unzigzag(uint64_t value) { return (int64_t)(value >> 1) ^ 
 /* One byte and two bytes are nearly all there are. */
 static inline bool read_short_varint(Reader *r, int64_t *out)
 {
-    if (r->end - r->at < 2)
+    if (r->end - r->position < 2)
         return false;
-    uint32_t first = r->at[0], second = r->at[1];
+    uint32_t first = r->position[0], second = r->position[1];
     if (first < 0x80) {
         *out = unzigzag(first);
-        r->at += 1;
+        r->position += 1;
         return true;
     }
     if (second < 0x80) {
         *out = unzigzag((first & 0x7F) | second << 7);
-        r->at += 2;
+        r->position += 2;
         return true;
     }
     return false;

@@ -35,12 +35,12 @@ PyObject *headers_from(const Sight *sight)
     for (int32_t i = 0; i < sight->header_count; i++) {
         int64_t length = 0;
         read_varint(&r, &length);
-        PyObject *key = PyUnicode_DecodeUTF8((const char *)r.at, (Py_ssize_t)length, NULL);
-        r.at += length;
+        PyObject *key = PyUnicode_DecodeUTF8((const char *)r.position, (Py_ssize_t)length, NULL);
+        r.position += length;
         read_varint(&r, &length);
-        PyObject *value = bytes_from(NULL, length < 0 ? NULL : r.at, (int32_t)length);
+        PyObject *value = bytes_from(NULL, length < 0 ? NULL : r.position, (int32_t)length);
         if (length > 0)
-            r.at += length;
+            r.position += length;
         PyObject *pair = key && value ? PyTuple_Pack(2, key, value) : NULL;
         Py_XDECREF(key);
         Py_XDECREF(value);
