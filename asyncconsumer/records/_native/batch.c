@@ -12,15 +12,15 @@ enum {
 /* Is the batch in hand (a control batch) the end of an aborted transaction? 1, 0, or -1. */
 static int is_abort_marker(Records *self)
 {
-    Sight sight;
+    ParsedRecord parsed;
     if (self->left == 0)
         return 0;
-    Reason bad = read_record(self, &sight);
+    Reason bad = read_record(self, &parsed);
     if (bad != NULL)
         return walk_bad_record(self, bad);
-    if (sight.key == NULL || sight.key_length < 4)
+    if (parsed.key == NULL || parsed.key_length < 4)
         return walk_bad_record(self, "a control key that is too short");
-    return int16_at(sight.key + 2) == 0;
+    return int16_at(parsed.key + 2) == 0;
 }
 
 static int open_body(Records *self, const uint8_t *entry, const uint8_t *entry_end, int64_t count)

@@ -69,7 +69,7 @@ static inline Reason check_headers(Reader *r, int64_t count)
     return NULL;
 }
 
-static inline Reason read_record(Records *self, Sight *sight)
+static inline Reason read_record(Records *self, ParsedRecord *parsed)
 {
     Reader r = {self->record, self->body_end};
     int64_t length, timestamp, delta, headers;
@@ -85,24 +85,24 @@ static inline Reason read_record(Records *self, Sight *sight)
         return REASON_CUT_OFF;
     r.position++; /* attributes: none are defined */
     if ((bad = read_varlong(&r, &timestamp)) != NULL || (bad = read_varint(&r, &delta)) != NULL
-        || (bad = read_bytes(&r, &sight->key, &sight->key_length, "a negative key length")) != NULL
-        || (bad = read_bytes(&r, &sight->value, &sight->value_length, "a negative value length")) != NULL
+        || (bad = read_bytes(&r, &parsed->key, &parsed->key_length, "a negative key length")) != NULL
+        || (bad = read_bytes(&r, &parsed->value, &parsed->value_length, "a negative value length")) != NULL
         || (bad = read_varint(&r, &headers)) != NULL)
         return bad;
-    sight->headers = r.position;
-    sight->header_count = (int32_t)headers;
+    parsed->headers = r.position;
+    parsed->header_count = (int32_t)headers;
     if (headers != 0 && (bad = check_headers(&r, headers)) != NULL)
         return bad;
-    sight->headers_end = r.position;
+    parsed->headers_end = r.position;
     if (r.position != r.end)
         return "a length that does not match its fields";
     if (delta < 0 || delta > self->last_offset - self->base_offset)
         return "an offset outside its batch";
-    sight->offset = self->base_offset + delta;
-    sight->timestamp = self->base_timestamp;
-    if (!self->append_time && __builtin_add_overflow(self->base_timestamp, timestamp, &sight->timestamp))
+    parsed->offset = self->base_offset + delta;
+    parsed->timestamp = self->base_timestamp;
+    if (!self->append_time && __builtin_add_overflow(self->base_timestamp, timestamp, &parsed->timestamp))
         return "a timestamp out of range";
-    sight->timestamp_type = self->timestamp_type;
+    parsed->timestamp_type = self->timestamp_type;
     self->record = r.end;
     return NULL;
 }

@@ -147,7 +147,7 @@ enum Built builder_build(MessageBuilder *self, PyObject *record, PyObject **made
         *made = Py_NewRef(record);
         return BUILD_DONE;
     }
-    Message *message = message_of(self->message_type, record);
+    Message *message = message_from_record(self->message_type, record);
     if (message == NULL)
         return BUILD_ERROR;
     enum Built built = build(self, message, made);
@@ -155,15 +155,15 @@ enum Built builder_build(MessageBuilder *self, PyObject *record, PyObject **made
     return built;
 }
 
-enum Built builder_build_at(MessageBuilder *self, const Records *from, const Sight *sight, PyObject **record,
+enum Built builder_build_at(MessageBuilder *self, const Records *from, const ParsedRecord *parsed, PyObject **record,
                             PyObject **made)
 {
     *record = *made = NULL;
     if (makes_nothing(self)) {
-        *made = record_from(from->topic, from->partition, sight);
+        *made = record_create(from->topic, from->partition, parsed);
         return *made == NULL ? BUILD_ERROR : BUILD_DONE;
     }
-    Message *message = message_at(self->message_type, from->topic, from->partition, sight);
+    Message *message = message_from_parsed(self->message_type, from->topic, from->partition, parsed);
     if (message == NULL)
         return BUILD_ERROR;
     enum Built built = build(self, message, made);

@@ -27,7 +27,7 @@ PyObject *builder_intercept(MessageBuilder *self, PyObject *record);
 enum Built builder_build(MessageBuilder *self, PyObject *record, PyObject **made);
 
 /* The same for a record that is no object yet. Unless it is done, *record is the record, or NULL without memory. */
-enum Built builder_build_at(MessageBuilder *self, const Records *from, const Sight *sight, PyObject **record,
+enum Built builder_build_at(MessageBuilder *self, const Records *from, const ParsedRecord *parsed, PyObject **record,
                             PyObject **made);
 
 int builder_prepare(PyObject *module);

@@ -114,10 +114,10 @@ static int64_t scaled(int64_t timestamp, int64_t scale)
     return product;
 }
 
-static int add_headers(Table *table, const Sight *sight)
+static int add_headers(Table *table, const ParsedRecord *parsed)
 {
-    Reader r = {sight->headers, sight->headers_end}; /* checked when it was sighted */
-    for (int32_t i = 0; i < sight->header_count; i++) {
+    Reader r = {parsed->headers, parsed->headers_end}; /* checked when it was sighted */
+    for (int32_t i = 0; i < parsed->header_count; i++) {
         int64_t length = 0;
         read_varint(&r, &length);
         if (add_copied(&table->header_key, r.position, (int32_t)length) < 0)
@@ -133,14 +133,14 @@ static int add_headers(Table *table, const Sight *sight)
 }
 
 /* Whether the row would carry a column of copied bytes beyond what its offsets can say. */
-static bool is_too_much(const Table *table, const Sight *sight)
+static bool is_too_much(const Table *table, const ParsedRecord *parsed)
 {
-    int64_t headers = sight->header_count ? sight->headers_end - sight->headers : 0;
+    int64_t headers = parsed->header_count ? parsed->headers_end - parsed->headers : 0;
     if (table->header_key.data.used + headers > table->max_bytes
         || table->header_value.data.used + headers > table->max_bytes)
         return true;
-    return table->copy && (table->key.data.used + sight->key_length > table->max_bytes
-                           || table->value.data.used + sight->value_length > table->max_bytes);
+    return table->copy && (table->key.data.used + parsed->key_length > table->max_bytes
+                           || table->value.data.used + parsed->value_length > table->max_bytes);
 }
 
 static inline int add_bytes(Table *table, Column *column, const uint8_t *at, int32_t length,
@@ -151,22 +151,22 @@ static inline int add_bytes(Table *table, Column *column, const uint8_t *at, int
     return add_view(column, at, length, origin, number);
 }
 
-static inline int add_row(Table *table, const Sight *sight, const uint8_t *origin, int32_t number)
+static inline int add_row(Table *table, const ParsedRecord *parsed, const uint8_t *origin, int32_t number)
 {
     int wanted = table->wanted;
-    int64_t offset = sight->offset, timestamp = scaled(sight->timestamp, table->scale);
+    int64_t offset = parsed->offset, timestamp = scaled(parsed->timestamp, table->scale);
     if (wanted & OFFSET && buffer_append(&table->offsets, &offset, 8) < 0)
         return -1;
     if (wanted & TIMESTAMP && buffer_append(&table->timestamps, &timestamp, 8) < 0)
         return -1;
-    if (wanted & TIMESTAMP_TYPE && append_int(&table->types, sight->timestamp_type) < 0)
+    if (wanted & TIMESTAMP_TYPE && append_int(&table->types, parsed->timestamp_type) < 0)
         return -1;
-    if (wanted & KEY && add_bytes(table, &table->key, sight->key, sight->key_length, origin, number) < 0)
+    if (wanted & KEY && add_bytes(table, &table->key, parsed->key, parsed->key_length, origin, number) < 0)
         return -1;
     if (wanted & VALUE
-        && add_bytes(table, &table->value, sight->value, sight->value_length, origin, number) < 0)
+        && add_bytes(table, &table->value, parsed->value, parsed->value_length, origin, number) < 0)
         return -1;
-    if (wanted & HEADERS && add_headers(table, sight) < 0)
+    if (wanted & HEADERS && add_headers(table, parsed) < 0)
         return -1;
     table->rows++;
     return 0;
@@ -190,9 +190,9 @@ static int begin_lending(Records *self)
 static int fill(Records *self, Table *table, int64_t max_rows)
 {
     const uint8_t *fetched = self->view.buf;
-    Sight sight;
+    ParsedRecord parsed;
     while (table->rows < max_rows) {
-        int found = walk_next(self, &sight);
+        int found = walk_next(self, &parsed);
         if (found < 0 && (table->rows == 0 || self->error == NULL))
             return -1;
         if (found < 0)
@@ -201,14 +201,14 @@ static int fill(Records *self, Table *table, int64_t max_rows)
             return 0;
         /* inflated bodies: each may be as large as is allowed, and a fetch holds thousands */
         bool one_too_many = self->inflated_bytes > self->max_decompressed_bytes;
-        if (table->rows > 0 && (one_too_many || is_too_much(table, &sight))) {
-            walk_unread(self, &sight);
+        if (table->rows > 0 && (one_too_many || is_too_much(table, &parsed))) {
+            walk_unread(self, &parsed);
             return 0;
         }
         bool inflated = !table->copy && self->body != NULL;
         const uint8_t *origin = inflated ? (uint8_t *)((Slab *)self->body)->memory.start : fetched;
         int32_t number = inflated ? (int32_t)PyList_GET_SIZE(self->lent) : 0;
-        if (add_row(table, &sight, origin, number) < 0)
+        if (add_row(table, &parsed, origin, number) < 0)
             return -1;
     }
     return 0;

@@ -63,15 +63,15 @@ static enum Outcome resume_pending(PendingRecord *pending, MessageBuilder *build
 }
 
 /* Makes an item of a record that was taken now. */
-static enum Outcome build_item(AsyncRecords *stream, MessageBuilder *builder, Records *current, const Sight *sight,
+static enum Outcome build_item(AsyncRecords *stream, MessageBuilder *builder, Records *current, const ParsedRecord *parsed,
                                PyObject **item)
 {
     PyObject *record;
     enum Built built;
     if (PyTuple_GET_SIZE(builder->interceptors) == 0)
-        built = builder_build_at(builder, current, sight, &record, item);
+        built = builder_build_at(builder, current, parsed, &record, item);
     else {
-        record = record_from(current->topic, current->partition, sight);
+        record = record_create(current->topic, current->partition, parsed);
         if (record != NULL)
             record = builder_intercept(builder, record);
         built = record == NULL ? BUILD_ERROR : builder_build(builder, record, item);
@@ -85,7 +85,7 @@ static enum Outcome build_item(AsyncRecords *stream, MessageBuilder *builder, Re
     else if (record != NULL) {
         stream->pending.kind = RETRY;
         stream->pending.of = current;
-        stream->pending.offset = sight->offset;
+        stream->pending.offset = parsed->offset;
         Py_XSETREF(stream->pending.record, record);
     }
     return built == BUILD_AWAITS ? ITEM_AWAITS : ITEM_ERROR;
@@ -95,22 +95,22 @@ static enum Outcome build_item(AsyncRecords *stream, MessageBuilder *builder, Re
 static enum Outcome take_item(AsyncRecords *stream, MessageBuilder *builder, Records *current, PyObject **item,
                               bool *skipped)
 {
-    Sight sight;
-    if (!records_take(current, &sight))
+    ParsedRecord parsed;
+    if (!records_take(current, &parsed))
         return PyErr_Occurred() ? READ_ERROR : NO_ITEM;
     PendingRecord *pending = &stream->pending;
     enum Outcome outcome;
-    if (pending->kind != NOTHING && (pending->of != current || pending->offset != sight.offset))
+    if (pending->kind != NOTHING && (pending->of != current || pending->offset != parsed.offset))
         pending_clear(pending);
     if (pending->kind == NOTHING)
-        outcome = build_item(stream, builder, current, &sight, item);
+        outcome = build_item(stream, builder, current, &parsed, item);
     else {
         *skipped = pending->kind == SKIP;
         outcome = *skipped ? ITEM : resume_pending(pending, builder, item);
     }
     if (outcome == ITEM && pending->kind != NOTHING)
         pending_clear(pending);
-    records_settle(current, outcome == ITEM ? NULL : &sight);
+    records_settle(current, outcome == ITEM ? NULL : &parsed);
     if (*skipped) {
         stream->handed_out++;
         return NO_ITEM;
@@ -148,14 +148,14 @@ enum Outcome next_item(AsyncRecords *stream, PyObject **item)
 int skip_pending(AsyncRecords *stream)
 {
     Records *current = stream->current;
-    Sight sight;
+    ParsedRecord parsed;
     if (stream->pending.kind != SKIP || current == NULL || stream->pending.of != current)
         return 0;
     Py_INCREF(current);
-    bool taken = records_take(current, &sight);
+    bool taken = records_take(current, &parsed);
     bool failed = !taken && PyErr_Occurred() && current->error == NULL;
     if (taken) {
-        records_settle(current, sight.offset == stream->pending.offset ? NULL : &sight);
+        records_settle(current, parsed.offset == stream->pending.offset ? NULL : &parsed);
         pending_clear(&stream->pending);
     }
     else if (!failed)

@@ -65,7 +65,7 @@ const uint8_t *legacy_after(const Records *self, const uint8_t *at)
     return length < (self->magic ? 22 : 14) || there < HEAD + length ? NULL : at + HEAD + length;
 }
 
-Reason legacy_record(Records *self, Sight *sight)
+Reason legacy_record(Records *self, ParsedRecord *parsed)
 {
     Message message;
     const uint8_t *end = legacy_after(self, self->record);
@@ -78,14 +78,14 @@ Reason legacy_record(Records *self, Sight *sight)
         return "compression inside compression";
     if (message.offset < 0 || message.offset > self->last_offset - self->base_offset)
         return "an offset outside its batch";
-    sight->offset = self->base_offset + message.offset;
-    sight->timestamp = self->append_time ? self->base_timestamp : message.timestamp;
-    sight->timestamp_type = self->timestamp_type;
-    sight->key = message.key;
-    sight->key_length = message.key_length;
-    sight->value = message.value;
-    sight->value_length = message.value_length;
-    sight->header_count = 0;
+    parsed->offset = self->base_offset + message.offset;
+    parsed->timestamp = self->append_time ? self->base_timestamp : message.timestamp;
+    parsed->timestamp_type = self->timestamp_type;
+    parsed->key = message.key;
+    parsed->key_length = message.key_length;
+    parsed->value = message.value;
+    parsed->value_length = message.value_length;
+    parsed->header_count = 0;
     self->record = end;
     return NULL;
 }

@@ -41,26 +41,26 @@ static inline Message *new_message(PyTypeObject *type)
     return self;
 }
 
-Message *message_at(PyTypeObject *type, PyObject *topic, PyObject *partition, const Sight *sight)
+Message *message_from_parsed(PyTypeObject *type, PyObject *topic, PyObject *partition, const ParsedRecord *parsed)
 {
     Message *self = new_message(type);
     if (self == NULL)
         return NULL;
     self->topic = Py_NewRef(topic);
     self->partition = Py_NewRef(partition);
-    self->offset = int_from(self->offset, sight->offset);
-    self->timestamp = int_from(self->timestamp, sight->timestamp);
-    self->timestamp_type = sight->timestamp_type;
-    self->key_bytes = bytes_from(self->key_bytes, sight->key, sight->key_length);
-    self->value_bytes = bytes_from(self->value_bytes, sight->value, sight->value_length);
-    self->headers = headers_from(sight);
+    self->offset = int_from(self->offset, parsed->offset);
+    self->timestamp = int_from(self->timestamp, parsed->timestamp);
+    self->timestamp_type = parsed->timestamp_type;
+    self->key_bytes = bytes_from(self->key_bytes, parsed->key, parsed->key_length);
+    self->value_bytes = bytes_from(self->value_bytes, parsed->value, parsed->value_length);
+    self->headers = headers_create(parsed);
     if (self->offset == NULL || self->timestamp == NULL || self->key_bytes == NULL || self->value_bytes == NULL
         || self->headers == NULL)
         Py_CLEAR(self);
     return self;
 }
 
-Message *message_of(PyTypeObject *type, PyObject *record)
+Message *message_from_record(PyTypeObject *type, PyObject *record)
 {
     Record *source = (Record *)record;
     Message *self = new_message(type);
@@ -92,8 +92,8 @@ void message_complete(Message *self, PyObject *key, PyObject *value, PyObject *c
 PyObject *message_record(Message *self)
 {
     if (self->record == NULL)
-        self->record = record_of_parts(self->topic, self->partition, self->offset, self->timestamp,
-                                       self->timestamp_type, self->key_bytes, self->value_bytes, self->headers);
+        self->record = record_create_from_parts(self->topic, self->partition, self->offset, self->timestamp,
+                                                self->timestamp_type, self->key_bytes, self->value_bytes, self->headers);
     return self->record;
 }
 
@@ -147,7 +147,7 @@ static PyObject *message_new(PyTypeObject *type, PyObject *args, PyObject *keywo
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!|OOO:Message", names, &Record_Type, &record, &key, &value,
                                      &commit))
         return NULL;
-    Message *self = message_of(type, record);
+    Message *self = message_from_record(type, record);
     if (self != NULL)
         message_complete(self, Py_NewRef(key), Py_NewRef(value), commit == Py_None ? NULL : commit);
     return (PyObject *)self;

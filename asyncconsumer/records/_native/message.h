@@ -19,8 +19,8 @@ extern PyTypeObject Message_Type;
 
 /* New messages of `type`, which is Message or a subclass, for a record in the bytes or as an object. They are complete
    after message_complete; the `__init__` of a subclass is not called. */
-Message *message_at(PyTypeObject *type, PyObject *topic, PyObject *partition, const Sight *sight);
-Message *message_of(PyTypeObject *type, PyObject *record);
+Message *message_from_parsed(PyTypeObject *type, PyObject *topic, PyObject *partition, const ParsedRecord *parsed);
+Message *message_from_record(PyTypeObject *type, PyObject *record);
 
 /* Steals `key` and `value`. `commit` may be NULL. */
 void message_complete(Message *self, PyObject *key, PyObject *value, PyObject *commit);

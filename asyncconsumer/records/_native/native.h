@@ -30,17 +30,17 @@ typedef struct {
     const uint8_t *headers, *headers_end;
     int32_t header_count;
     const uint8_t *start;             /* of the record itself: what unread goes back to */
-    int64_t floor_before;
-} Sight;
+    int64_t next_offset_before;
+} ParsedRecord;
 
-PyObject *record_from(PyObject *topic, PyObject *partition, const Sight *sight);
+PyObject *record_create(PyObject *topic, PyObject *partition, const ParsedRecord *parsed);
 
 /* The headers of a record as a tuple, which is the same object for all records without headers. */
-PyObject *headers_from(const Sight *sight);
+PyObject *headers_create(const ParsedRecord *parsed);
 
 /* A Record of parts that other records were made of. */
-PyObject *record_of_parts(PyObject *topic, PyObject *partition, PyObject *offset, PyObject *timestamp,
-                          signed char timestamp_type, PyObject *key, PyObject *value, PyObject *headers);
+PyObject *record_create_from_parts(PyObject *topic, PyObject *partition, PyObject *offset, PyObject *timestamp,
+                                   signed char timestamp_type, PyObject *key, PyObject *value, PyObject *headers);
 
 enum { WORK_BETWEEN_PAUSES = 4 << 20 }; /* bytes decompressed before the event loop runs again */
 
@@ -117,8 +117,8 @@ int walk_prepare(void);
 
 /* 1: *sight is the next record; 0: there is none, or it paused; -1: a Python error is set.
    What these call returns -1 without an error for PAUSED_FOR_BODY. */
-int walk_next(Records *self, Sight *sight);
-void walk_unread(Records *self, const Sight *sight);
+int walk_next(Records *self, ParsedRecord *parsed);
+void walk_unread(Records *self, const ParsedRecord *parsed);
 int walk_skip_corrupt(Records *self);
 void walk_release(Records *self);
 
@@ -130,7 +130,7 @@ void walk_pass_over(Records *self);
 int walk_bad_record(Records *self, Reason reason);
 int batch_open(Records *self, const uint8_t *entry, const uint8_t *entry_end);
 int legacy_open(Records *self, const uint8_t *entry, const uint8_t *entry_end);
-Reason legacy_record(Records *self, Sight *sight);
+Reason legacy_record(Records *self, ParsedRecord *parsed);
 const uint8_t *legacy_after(const Records *self, const uint8_t *at);
 
 /* --- inflate.c ------------------------------------------------------------------------------ */
@@ -162,8 +162,8 @@ PyObject *records_next(Records *self);
 
 /* Sights the next record for callers that make an object of it, and may put it back. Until records_settle, nobody else
    reads or evicts these Records, and close() is delayed. False: there is nothing to settle, and maybe an exception. */
-bool records_take(Records *self, Sight *sight);
-void records_settle(Records *self, const Sight *put_back);
+bool records_take(Records *self, ParsedRecord *parsed);
+void records_settle(Records *self, const ParsedRecord *put_back);
 
 /* --- stream.c, loop.c, columns.c, answer.c, ends.c, encoder.c, call.c, block.c, run.c ------------------------------ */
 

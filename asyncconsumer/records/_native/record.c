@@ -24,15 +24,15 @@ static inline Record *new_record(void)
 }
 
 /* Headers were bounds-checked when the record was sighted; keys are valid UTF-8. */
-PyObject *headers_from(const Sight *sight)
+PyObject *headers_create(const ParsedRecord *parsed)
 {
-    if (sight->header_count == 0)
+    if (parsed->header_count == 0)
         return Py_NewRef(no_headers);
-    PyObject *headers = PyTuple_New(sight->header_count);
+    PyObject *headers = PyTuple_New(parsed->header_count);
     if (headers == NULL)
         return NULL;
-    Reader r = {sight->headers, sight->headers_end};
-    for (int32_t i = 0; i < sight->header_count; i++) {
+    Reader r = {parsed->headers, parsed->headers_end};
+    for (int32_t i = 0; i < parsed->header_count; i++) {
         int64_t length = 0;
         read_varint(&r, &length);
         PyObject *key = PyUnicode_DecodeUTF8((const char *)r.position, (Py_ssize_t)length, NULL);
@@ -55,19 +55,19 @@ PyObject *headers_from(const Sight *sight)
     return headers;
 }
 
-PyObject *record_from(PyObject *topic, PyObject *partition, const Sight *sight)
+PyObject *record_create(PyObject *topic, PyObject *partition, const ParsedRecord *parsed)
 {
     Record *self = new_record();
     if (self == NULL)
         return NULL;
     self->topic = Py_NewRef(topic);
     self->partition = Py_NewRef(partition);
-    self->offset = int_from(self->offset, sight->offset);
-    self->timestamp = int_from(self->timestamp, sight->timestamp);
-    self->timestamp_type = sight->timestamp_type;
-    self->key = bytes_from(self->key, sight->key, sight->key_length);
-    self->value = bytes_from(self->value, sight->value, sight->value_length);
-    self->headers = headers_from(sight);
+    self->offset = int_from(self->offset, parsed->offset);
+    self->timestamp = int_from(self->timestamp, parsed->timestamp);
+    self->timestamp_type = parsed->timestamp_type;
+    self->key = bytes_from(self->key, parsed->key, parsed->key_length);
+    self->value = bytes_from(self->value, parsed->value, parsed->value_length);
+    self->headers = headers_create(parsed);
     if (self->offset == NULL || self->timestamp == NULL || self->key == NULL || self->value == NULL
         || self->headers == NULL) {
         Py_DECREF(self);
@@ -76,8 +76,8 @@ PyObject *record_from(PyObject *topic, PyObject *partition, const Sight *sight)
     return (PyObject *)self;
 }
 
-PyObject *record_of_parts(PyObject *topic, PyObject *partition, PyObject *offset, PyObject *timestamp,
-                          signed char timestamp_type, PyObject *key, PyObject *value, PyObject *headers)
+PyObject *record_create_from_parts(PyObject *topic, PyObject *partition, PyObject *offset, PyObject *timestamp,
+                                   signed char timestamp_type, PyObject *key, PyObject *value, PyObject *headers)
 {
     Record *self = new_record();
     if (self == NULL)

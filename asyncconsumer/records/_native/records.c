@@ -27,14 +27,14 @@ bool records_await_body(Records *self)
 
 static inline PyObject *next_record(Records *self)
 {
-    Sight sight;
-    if (walk_next(self, &sight) <= 0)
+    ParsedRecord parsed;
+    if (walk_next(self, &parsed) <= 0)
         return NULL;
-    PyObject *record = record_from(self->topic, self->partition, &sight);
+    PyObject *record = record_create(self->topic, self->partition, &parsed);
     if (record == NULL) /* no memory: the next call reads it again */
-        walk_unread(self, &sight);
+        walk_unread(self, &parsed);
     else
-        self->given = sight.offset;
+        self->given = parsed.offset;
     return record;
 }
 
@@ -47,13 +47,13 @@ PyObject *records_next(Records *self)
     return record;
 }
 
-bool records_take(Records *self, Sight *sight)
+bool records_take(Records *self, ParsedRecord *parsed)
 {
     if (records_await_body(self) || records_enter(self) < 0)
         return false;
-    self->pinned = walk_next(self, sight) > 0;
+    self->pinned = walk_next(self, parsed) > 0;
     if (self->pinned)
-        self->given = sight->offset;
+        self->given = parsed->offset;
     else
         records_leave(self);
     return self->pinned;
@@ -65,7 +65,7 @@ static void finish(Records *self)
     walk_release(self);
 }
 
-void records_settle(Records *self, const Sight *put_back)
+void records_settle(Records *self, const ParsedRecord *put_back)
 {
     if (put_back != NULL)
         walk_unread(self, put_back);
@@ -228,10 +228,10 @@ static PyObject *records_close(Records *self, PyObject *Py_UNUSED(ignored))
 /* Has the next record in memory, if there is one, without handing it out. Damage is met by who reads it. */
 static int open_next(Records *self)
 {
-    Sight sight;
-    int found = walk_next(self, &sight);
+    ParsedRecord parsed;
+    int found = walk_next(self, &parsed);
     if (found > 0)
-        walk_unread(self, &sight);
+        walk_unread(self, &parsed);
     if (found < 0 && self->error != NULL) {
         PyErr_Clear();
         return 0;

@@ -154,17 +154,17 @@ static int open_entry(Records *self)
     return magic == 2 ? batch_open(self, entry, self->at) : legacy_open(self, entry, self->at);
 }
 
-static inline int next_of_batch(Records *self, Sight *sight)
+static inline int next_of_batch(Records *self, ParsedRecord *parsed)
 {
-    sight->start = self->record;
-    Reason bad = self->magic == 2 ? read_record(self, sight) : legacy_record(self, sight);
+    parsed->start = self->record;
+    Reason bad = self->magic == 2 ? read_record(self, parsed) : legacy_record(self, parsed);
     if (bad != NULL)
         return walk_bad_record(self, bad);
     self->left--;
-    sight->floor_before = self->floor;
-    bool wanted = sight->offset >= self->floor;
+    parsed->next_offset_before = self->floor;
+    bool wanted = parsed->offset >= self->floor;
     if (wanted)
-        self->floor = sight->offset + 1;
+        self->floor = parsed->offset + 1;
     if (self->left == 0 && self->record == self->body_end)
         self->floor = self->last_offset + 1; /* also over what compaction took from the end */
     return wanted;
@@ -194,7 +194,7 @@ static inline void breathe(const Records *self)
     }
 }
 
-int walk_next(Records *self, Sight *sight)
+int walk_next(Records *self, ParsedRecord *parsed)
 {
     self->paused = NOT_PAUSED;
     if (self->error != NULL) {
@@ -209,9 +209,9 @@ int walk_next(Records *self, Sight *sight)
                 if (inflate_again(self) < 0)
                     return self->paused ? 0 : -1;
             }
-            int found = next_of_batch(self, sight);
-            if (found > 0 && sight->offset >= self->ceiling) {
-                self->floor = sight->floor_before;
+            int found = next_of_batch(self, parsed);
+            if (found > 0 && parsed->offset >= self->ceiling) {
+                self->floor = parsed->next_offset_before;
                 walk_release(self);
                 return 0;
             }
@@ -249,9 +249,9 @@ int walk_next(Records *self, Sight *sight)
     }
 }
 
-void walk_unread(Records *self, const Sight *sight)
+void walk_unread(Records *self, const ParsedRecord *parsed)
 {
-    self->record = sight->start;
+    self->record = parsed->start;
     self->left++;
-    self->floor = sight->floor_before;
+    self->floor = parsed->next_offset_before;
 }
