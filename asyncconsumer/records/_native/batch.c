@@ -13,7 +13,7 @@ enum {
 static int is_abort_marker(Records *self)
 {
     ParsedRecord parsed;
-    if (self->left == 0)
+    if (self->remaining == 0)
         return 0;
     Reason bad = read_record(self, &parsed);
     if (bad != NULL)
@@ -27,25 +27,25 @@ static int open_body(Records *self, const uint8_t *entry, const uint8_t *entry_e
 {
     int codec = entry[22] & 7;
     bool is_control = entry[22] & 0x20;
-    self->record = entry + BATCH_HEAD;
+    self->next_record = entry + BATCH_HEAD;
     self->body_end = entry_end;
     if (codec > LAST_CODEC)
         return walk_corrupt(self, self->last_offset + 1, "unknown compression codec %d", codec);
     if (codec != 0 && count > 0) {
-        Packed packed = {
-            .at = self->record, .length = entry_end - self->record, .codec = codec,
-            .limit = is_control && self->max_decompressed_bytes > LARGEST_MARKERS ? LARGEST_MARKERS
-                                                                                  : self->max_decompressed_bytes,
-            .resume = self->last_offset + 1,
+        CompressedBody compressed = {
+            .data = self->next_record, .length = entry_end - self->next_record, .codec = codec,
+            .max_size = is_control && self->max_decompressed_bytes > LARGEST_MARKERS ? LARGEST_MARKERS
+                                                                                     : self->max_decompressed_bytes,
+            .resume_offset = self->last_offset + 1,
         };
-        if (inflate_body(self, &packed) < 0)
+        if (inflate_body(self, &compressed) < 0)
             return -1;
     }
-    if (count > (self->body_end - self->record) / LEAST_RECORD)
+    if (count > (self->body_end - self->next_record) / LEAST_RECORD)
         return walk_corrupt(self, self->last_offset + 1,
                             "a record count of %lld that does not fit its %lld bytes", (long long)count,
-                            (long long)(self->body_end - self->record));
-    self->left = count;
+                            (long long)(self->body_end - self->next_record));
+    self->remaining = count;
     return 0;
 }
 
@@ -56,14 +56,14 @@ static int is_aborted(Records *self, const uint8_t *entry, const uint8_t *entry_
     int attributes = be16(entry + 21);
     if (self->aborted == NULL || producer < 0)
         return 0;
-    while (self->aborted_at < PyList_GET_SIZE(self->aborted)) {
-        PyObject *pair = PyList_GET_ITEM(self->aborted, self->aborted_at);
+    while (self->aborted_index < PyList_GET_SIZE(self->aborted)) {
+        PyObject *pair = PyList_GET_ITEM(self->aborted, self->aborted_index);
         long long first = PyLong_AsLongLong(PyTuple_GET_ITEM(pair, 0));
         if (first > self->last_offset)
             break;
-        if (PySet_Add(self->aborting, PyTuple_GET_ITEM(pair, 1)) < 0)
+        if (PySet_Add(self->aborted_producers, PyTuple_GET_ITEM(pair, 1)) < 0)
             return -1;
-        self->aborted_at++;
+        self->aborted_index++;
     }
     PyObject *id = PyLong_FromLongLong(producer);
     if (id == NULL)
@@ -74,10 +74,10 @@ static int is_aborted(Records *self, const uint8_t *entry, const uint8_t *entry_
         if (answer == 0)
             answer = is_abort_marker(self);
         if (answer == 1)
-            answer = PySet_Discard(self->aborting, id) < 0 ? -1 : 0;
+            answer = PySet_Discard(self->aborted_producers, id) < 0 ? -1 : 0;
     }
     else if (attributes & 0x10)
-        answer = PySet_Contains(self->aborting, id);
+        answer = PySet_Contains(self->aborted_producers, id);
     Py_DECREF(id);
     return answer;
 }
@@ -112,7 +112,7 @@ int batch_open(Records *self, const uint8_t *entry, const uint8_t *entry_end)
     int aborted = is_aborted(self, entry, entry_end);
     if (aborted < 0)
         return -1;
-    if (aborted || (attributes & 0x20) || self->last_offset < self->floor || count == 0) {
+    if (aborted || (attributes & 0x20) || self->last_offset < self->next_offset || count == 0) {
         walk_pass_over(self);
         return 1;
     }

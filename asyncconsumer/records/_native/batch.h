@@ -71,7 +71,7 @@ static inline Reason check_headers(Reader *r, int64_t count)
 
 static inline Reason read_record(Records *self, ParsedRecord *parsed)
 {
-    Reader r = {self->record, self->body_end};
+    Reader r = {self->next_record, self->body_end};
     int64_t length, timestamp, delta, headers;
     Reason bad = read_varint(&r, &length);
     if (bad != NULL)
@@ -103,7 +103,7 @@ static inline Reason read_record(Records *self, ParsedRecord *parsed)
     if (!self->append_time && __builtin_add_overflow(self->base_timestamp, timestamp, &parsed->timestamp))
         return "a timestamp out of range";
     parsed->timestamp_type = self->timestamp_type;
-    self->record = r.end;
+    self->next_record = r.end;
     return NULL;
 }
 

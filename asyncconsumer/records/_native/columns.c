@@ -176,14 +176,14 @@ static inline int add_row(Table *table, const ParsedRecord *parsed, const uint8_
 
 static int begin_lending(Records *self)
 {
-    self->lent = PyList_New(0);
-    if (self->lent == NULL)
+    self->shared_bodies = PyList_New(0);
+    if (self->shared_bodies == NULL)
         return -1;
-    if (self->left == 0 || (self->away && self->record == self->body_end))
+    if (self->remaining == 0 || (self->rest_evicted && self->next_record == self->body_end))
         return 0;
-    if (self->body != NULL) /* lent before, and not read to its end yet */
-        return PyList_Append(self->lent, self->body);
-    return self->inflated ? inflate_lend(self) : 0;
+    if (self->shared_body != NULL) /* lent before, and not read to its end yet */
+        return PyList_Append(self->shared_bodies, self->shared_body);
+    return self->is_decompressed ? inflate_lend(self) : 0;
 }
 
 /* Fills the table; -1 on an error that came before the first row, which is raised again if kept. */
@@ -200,14 +200,14 @@ static int fill(Records *self, Table *table, int64_t max_rows)
         if (found <= 0)
             return 0;
         /* inflated bodies: each may be as large as is allowed, and a fetch holds thousands */
-        bool one_too_many = self->inflated_bytes > self->max_decompressed_bytes;
+        bool one_too_many = self->decompressed_bytes > self->max_decompressed_bytes;
         if (table->rows > 0 && (one_too_many || is_too_much(table, &parsed))) {
             walk_unread(self, &parsed);
             return 0;
         }
-        bool inflated = !table->copy && self->body != NULL;
-        const uint8_t *origin = inflated ? (uint8_t *)((Slab *)self->body)->memory.start : fetched;
-        int32_t number = inflated ? (int32_t)PyList_GET_SIZE(self->lent) : 0;
+        bool inflated = !table->copy && self->shared_body != NULL;
+        const uint8_t *origin = inflated ? (uint8_t *)((Slab *)self->shared_body)->memory.start : fetched;
+        int32_t number = inflated ? (int32_t)PyList_GET_SIZE(self->shared_bodies) : 0;
         if (add_row(table, &parsed, origin, number) < 0)
             return -1;
     }
@@ -298,20 +298,20 @@ static int begin_table(Table *table)
 static PyObject *take(Records *self, Table *table, int64_t max_rows)
 {
     PyObject *answer = NULL, *source = self->view.obj ? Py_NewRef(self->view.obj) : NULL;
-    self->inflated_bytes = 0;
-    int64_t kib = ((self->end - self->at) + (self->body_end - self->record)) / 1024 + 1;
+    self->decompressed_bytes = 0;
+    int64_t kib = ((self->end - self->next_entry) + (self->body_end - self->next_record)) / 1024 + 1;
     if (foresee(table, kib, max_rows) == 0 && begin_table(table) == 0 && (table->copy || begin_lending(self) == 0)
         && fill(self, table, max_rows) == 0) {
         if (self->view.obj == NULL) /* it was read to its end */
             learn(table, kib);
-        PyObject *buffers = self->lent ? Py_NewRef(self->lent) : PyList_New(0);
+        PyObject *buffers = self->shared_bodies ? Py_NewRef(self->shared_bodies) : PyList_New(0);
         if (table->rows == 0)
             answer = Py_NewRef(Py_None);
-        else if (buffers != NULL && (self->lent == NULL || PyList_Insert(buffers, 0, source) == 0))
+        else if (buffers != NULL && (self->shared_bodies == NULL || PyList_Insert(buffers, 0, source) == 0))
             answer = finished_table(table, buffers);
         Py_XDECREF(buffers);
     }
-    Py_CLEAR(self->lent);
+    Py_CLEAR(self->shared_bodies);
     Py_XDECREF(source);
     drop_table(table);
     return answer;

@@ -28,9 +28,9 @@ int inflate_prepare(void)
 /* The charge ends. Errors of the cache are not the reader's: they are only reported. */
 static void release_charge(Records *self)
 {
-    if (!self->charged || self->bodies == NULL)
+    if (!self->is_charged || self->bodies == NULL)
         return;
-    self->charged = false;
+    self->is_charged = false;
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
     PyObject *done = PyObject_CallMethod(self->bodies, "release", "O", (PyObject *)self);
@@ -42,10 +42,10 @@ static void release_charge(Records *self)
 
 void inflate_let_go(Records *self)
 {
-    self->away = false;
-    self->over = 0;
-    self->packed.at = NULL;
-    Py_CLEAR(self->room);
+    self->rest_evicted = false;
+    self->trailing_bytes = 0;
+    self->compressed.data = NULL;
+    Py_CLEAR(self->body_slab);
     release_charge(self);
 }
 
@@ -54,7 +54,7 @@ static int64_t charge(Records *self, int64_t size, bool again)
 {
     if (self->bodies == NULL)
         return size;
-    self->charged = true;
+    self->is_charged = true;
     PyObject *told = PyObject_CallMethod(self->bodies, "hold", "OLO", (PyObject *)self, (long long)size,
                                          again ? Py_True : Py_False);
     int64_t kept = told ? PyLong_AsLongLong(told) : -1;
@@ -64,21 +64,21 @@ static int64_t charge(Records *self, int64_t size, bool again)
 
 static void evict(Records *self)
 {
-    if (self->inflated && self->packed.at != NULL) {
-        if (self->left > 0 && self->record != NULL) {
-            self->position = self->body_at + (self->record - self->body_start);
-            self->away = true;
+    if (self->is_decompressed && self->compressed.data != NULL) {
+        if (self->remaining > 0 && self->next_record != NULL) {
+            self->resume_position = self->body_start_position + (self->next_record - self->body_start);
+            self->rest_evicted = true;
         }
-        else if (self->left == 0)
-            self->over += self->body_end - self->record;
-        self->record = self->body_end = self->body_start = NULL;
+        else if (self->remaining == 0)
+            self->trailing_bytes += self->body_end - self->next_record;
+        self->next_record = self->body_end = self->body_start = NULL;
     }
-    Py_CLEAR(self->room);
+    Py_CLEAR(self->body_slab);
 }
 
 bool inflate_evict(Records *self)
 {
-    if (self->busy || self->lent != NULL || self->body != NULL || self->room == NULL)
+    if (self->busy || self->shared_bodies != NULL || self->shared_body != NULL || self->body_slab == NULL)
         return false;
     evict(self);
     return true;
@@ -92,11 +92,11 @@ static PyObject *room_of(Records *self, PyObject *size)
     Py_ssize_t wanted = PyLong_AsSsize_t(size);
     if (wanted == -1 && PyErr_Occurred())
         return NULL;
-    if (self->room == NULL || ((Slab *)self->room)->memory.used < wanted) {
-        Py_CLEAR(self->room);
-        self->room = room_for(NULL, size);
+    if (self->body_slab == NULL || ((Slab *)self->body_slab)->memory.used < wanted) {
+        Py_CLEAR(self->body_slab);
+        self->body_slab = room_for(NULL, size);
     }
-    return Py_XNewRef(self->room);
+    return Py_XNewRef(self->body_slab);
 }
 
 static PyMethodDef room_method = {"room_of", (PyCFunction)room_of, METH_O, NULL};
@@ -105,19 +105,19 @@ static PyMethodDef room_method = {"room_of", (PyCFunction)room_of, METH_O, NULL}
 int inflate_lend(Records *self)
 {
     Buffer copy = {NULL, 0, 0};
-    int64_t size = self->body_end - self->record;
+    int64_t size = self->body_end - self->next_record;
     PyObject *body = NULL;
-    if (size == 0 || buffer_append(&copy, self->record, size) == 0)
+    if (size == 0 || buffer_append(&copy, self->next_record, size) == 0)
         body = buffer_finish(&copy);
     buffer_drop(&copy);
     if (body == NULL)
         return -1;
-    self->body_at += self->record - self->body_start;
-    Py_XSETREF(self->body, body);
-    self->record = self->body_start = (const uint8_t *)((Slab *)body)->memory.start;
-    self->body_end = self->record + size;
-    Py_CLEAR(self->room);
-    return PyList_Append(self->lent, body);
+    self->body_start_position += self->next_record - self->body_start;
+    Py_XSETREF(self->shared_body, body);
+    self->next_record = self->body_start = (const uint8_t *)((Slab *)body)->memory.start;
+    self->body_end = self->next_record + size;
+    Py_CLEAR(self->body_slab);
+    return PyList_Append(self->shared_bodies, body);
 }
 
 static int translate_error(Records *self)
@@ -137,7 +137,7 @@ static int translate_error(Records *self)
     Py_XDECREF(error);
     Py_XDECREF(traceback);
     if (reason != NULL) {
-        walk_corrupt_because(self, self->packed.resume, reason);
+        walk_corrupt_because(self, self->compressed.resume_offset, reason);
         Py_DECREF(reason);
     }
     return -1;
@@ -158,8 +158,8 @@ static PyObject *call_inflate(Records *self, PyObject *source)
     if (room == NULL)
         return NULL;
     bool at_once = self->cooperative && !self->preparing && self->bodies != NULL;
-    PyObject *used = PyObject_CallFunction(inflate, "iOOLO", self->packed.codec, source, room,
-                                           (long long)self->packed.limit, at_once ? Py_True : Py_False);
+    PyObject *used = PyObject_CallFunction(inflate, "iOOLO", self->compressed.codec, source, room,
+                                           (long long)self->compressed.max_size, at_once ? Py_True : Py_False);
     Py_DECREF(room);
     return used;
 }
@@ -167,12 +167,12 @@ static PyObject *call_inflate(Records *self, PyObject *source)
 /* Fills the room with the whole body. Python runs here, and other threads may: `busy` is set. */
 static int decompress(Records *self)
 {
-    if (self->room != NULL && ((Slab *)self->room)->memory.used > LARGEST_SPARE_ROOM)
-        Py_CLEAR(self->room); /* the next body is probably not as large */
-    PyObject *source = PyMemoryView_FromMemory((char *)self->packed.at, self->packed.length, PyBUF_READ);
+    if (self->body_slab != NULL && ((Slab *)self->body_slab)->memory.used > LARGEST_SPARE_ROOM)
+        Py_CLEAR(self->body_slab); /* the next body is probably not as large */
+    PyObject *source = PyMemoryView_FromMemory((char *)self->compressed.data, self->compressed.length, PyBUF_READ);
     if (source == NULL)
         return -1;
-    self->record = self->body_end = self->body_start = NULL;
+    self->next_record = self->body_end = self->body_start = NULL;
     PyObject *used = call_inflate(self, source);
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
@@ -185,31 +185,31 @@ static int decompress(Records *self)
         return translate_error(self);
     Py_ssize_t size = PyLong_AsSsize_t(used);
     Py_DECREF(used);
-    if (size < 0 || self->room == NULL || size > ((Slab *)self->room)->memory.used) {
+    if (size < 0 || self->body_slab == NULL || size > ((Slab *)self->body_slab)->memory.used) {
         PyErr_SetString(PyExc_SystemError, "inflate() returned a size larger than its buffer");
         return -1;
     }
-    self->inflated = true;
-    self->inflated_bytes += size;
+    self->is_decompressed = true;
+    self->decompressed_bytes += size;
     self->worked += size;
-    self->record = self->body_start = (const uint8_t *)((Slab *)self->room)->memory.start;
-    self->body_end = self->record + size;
-    self->body_at = 0;
+    self->next_record = self->body_start = (const uint8_t *)((Slab *)self->body_slab)->memory.start;
+    self->body_end = self->next_record + size;
+    self->body_start_position = 0;
     return 0;
 }
 
 /* The decompressed bytes become the body in hand. */
-int inflate_body(Records *self, const Packed *packed)
+int inflate_body(Records *self, const CompressedBody *compressed)
 {
-    self->packed = *packed;
-    self->away = false;
-    self->over = 0;
+    self->compressed = *compressed;
+    self->rest_evicted = false;
+    self->trailing_bytes = 0;
     if (decompress(self) < 0)
         return -1;
-    self->packed.size = self->body_end - self->record;
-    if (charge(self, self->packed.size, false) < 0)
+    self->compressed.size = self->body_end - self->next_record;
+    if (charge(self, self->compressed.size, false) < 0)
         return -1;
-    return self->lent != NULL ? inflate_lend(self) : 0;
+    return self->shared_bodies != NULL ? inflate_lend(self) : 0;
 }
 
 /* --- bodies that were evicted ----------------------------------------------------------------------------- */
@@ -229,50 +229,50 @@ static const uint8_t *record_after(const Records *self, const uint8_t *at)
 /* Keeps about `most` bytes from the record in hand on, in whole records, and frees the rest. */
 static int keep_window(Records *self, int64_t most)
 {
-    const uint8_t *end = self->record, *next = end;
+    const uint8_t *end = self->next_record, *next = end;
     int64_t count = 0, whole = self->body_end - self->body_start;
-    for (; count < self->left && next != NULL && end - self->record < most; count++) {
+    for (; count < self->remaining && next != NULL && end - self->next_record < most; count++) {
         next = record_after(self, end);
         end = next ? next : end;
     }
-    bool to_the_end = count == self->left;
-    int64_t size = (to_the_end ? self->body_end : end) - self->record;
+    bool to_the_end = count == self->remaining;
+    int64_t size = (to_the_end ? self->body_end : end) - self->next_record;
     if (next == NULL || size > whole / 2) /* what is damaged, or most of it, is kept whole */
         return charge(self, whole, false) < 0 ? -1 : 0;
     Buffer copy = {NULL, 0, 0};
-    PyObject *window = buffer_append(&copy, self->record, size) == 0 ? buffer_finish(&copy) : NULL;
+    PyObject *window = buffer_append(&copy, self->next_record, size) == 0 ? buffer_finish(&copy) : NULL;
     buffer_drop(&copy);
     if (window == NULL)
         return -1;
-    self->body_at = self->position;
-    Py_SETREF(self->room, window);
-    self->record = self->body_start = (const uint8_t *)((Slab *)window)->memory.start;
-    self->body_end = self->record + size;
-    self->away = !to_the_end;
-    self->position += size;
+    self->body_start_position = self->resume_position;
+    Py_SETREF(self->body_slab, window);
+    self->next_record = self->body_start = (const uint8_t *)((Slab *)window)->memory.start;
+    self->body_end = self->next_record + size;
+    self->rest_evicted = !to_the_end;
+    self->resume_position += size;
     return charge(self, size, false) < 0 ? -1 : 0;
 }
 
 /* Decompresses the body in hand once more and goes to where it was left. */
 int inflate_again(Records *self)
 {
-    int64_t position = self->position, last = self->packed.size;
-    if (self->body != NULL)
-        Py_CLEAR(self->body);
+    int64_t position = self->resume_position, last = self->compressed.size;
+    if (self->shared_body != NULL)
+        Py_CLEAR(self->shared_body);
     if (decompress(self) < 0)
         return -1;
     int64_t size = self->body_end - self->body_start;
     if (size != last || position > size)
-        return walk_corrupt(self, self->packed.resume, "a body of %lld bytes that had %lld before",
+        return walk_corrupt(self, self->compressed.resume_offset, "a body of %lld bytes that had %lld before",
                             (long long)size, (long long)last);
-    self->record += position;
-    self->away = false;
+    self->next_record += position;
+    self->rest_evicted = false;
     int64_t kept = charge(self, size, true);
     if (kept < 0) {
         evict(self);
         return -1;
     }
-    if (self->lent != NULL)
+    if (self->shared_bodies != NULL)
         return inflate_lend(self);
     return kept < size ? keep_window(self, kept) : 0;
 }

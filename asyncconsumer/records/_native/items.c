@@ -30,7 +30,7 @@ void pending_set(PendingRecord *pending, enum Pending kind, PyObject *value)
 static inline void hand_out(AsyncRecords *stream, const Records *current)
 {
     stream->handed_out++;
-    stream->last_offset = current->given;
+    stream->last_offset = current->returned_offset;
     stream->in_flight = true;
     if (stream->remaining > 0)
         stream->remaining--;

@@ -68,10 +68,10 @@ const uint8_t *legacy_after(const Records *self, const uint8_t *at)
 Reason legacy_record(Records *self, ParsedRecord *parsed)
 {
     Message message;
-    const uint8_t *end = legacy_after(self, self->record);
+    const uint8_t *end = legacy_after(self, self->next_record);
     if (end == NULL) /* the survey saw another: somebody writes to the buffer */
         return "a length that does not match its set";
-    Reason bad = read_message(self->record, end, &message);
+    Reason bad = read_message(self->next_record, end, &message);
     if (bad != NULL)
         return bad;
     if (message.attributes & 7) /* a wrapper that stands alone was opened, not read */
@@ -86,14 +86,14 @@ Reason legacy_record(Records *self, ParsedRecord *parsed)
     parsed->value = message.value;
     parsed->value_length = message.value_length;
     parsed->header_count = 0;
-    self->record = end;
+    self->next_record = end;
     return NULL;
 }
 
 /* Counts the inner messages, so that the last one's offset is known before the first is read. */
 static int survey(Records *self, int magic, int64_t wrapper_offset)
 {
-    const uint8_t *at = self->record;
+    const uint8_t *at = self->next_record;
     int64_t count = 0, first = 0, last = -1, resume = wrapper_offset + 1;
     for (; at < self->body_end; count++) {
         int64_t there = self->body_end - at, length = there < HEAD ? 0 : int32_at(at + 8);
@@ -111,9 +111,9 @@ static int survey(Records *self, int magic, int64_t wrapper_offset)
     if (last < 0 || last > wrapper_offset)
         return walk_corrupt(self, resume, "a compressed message set whose offsets do not match");
     self->base_offset = magic ? wrapper_offset - last : 0;
-    self->left = count;
+    self->remaining = count;
     if (first >= 0 && first <= last)
-        self->stand = self->base_offset + first;
+        self->error_offset = self->base_offset + first;
     return 1;
 }
 
@@ -127,9 +127,9 @@ static int open_wrapper(Records *self, const Message *wrapper, int magic)
         return walk_corrupt(self, resume, "a compressed message set without a value");
     if (codec == 3 && magic == 0)
         codec = LZ4_WITHOUT_HEADER_CHECK;
-    Packed packed = {.at = wrapper->value, .length = wrapper->value_length, .codec = codec,
-                     .limit = self->max_decompressed_bytes, .resume = resume};
-    if (inflate_body(self, &packed) < 0)
+    CompressedBody compressed = {.data = wrapper->value, .length = wrapper->value_length, .codec = codec,
+                                 .max_size = self->max_decompressed_bytes, .resume_offset = resume};
+    if (inflate_body(self, &compressed) < 0)
         return -1;
     return survey(self, magic, wrapper->offset);
 }
@@ -140,17 +140,17 @@ int legacy_open(Records *self, const uint8_t *entry, const uint8_t *entry_end)
     Message message;
     int magic = entry[16];
     self->magic = (int8_t)magic;
-    if (self->stand == INT64_MAX)
+    if (self->error_offset == INT64_MAX)
         return walk_corrupt(self, -1, "an offset out of range");
-    self->last_offset = self->stand;
+    self->last_offset = self->error_offset;
     if (self->check_crc && crc32_of(entry + 16, (size_t)(entry_end - entry - 16)) != be32(entry + 12)) {
         int64_t resume = walk_entry_after(self);
-        return walk_corrupt(self, resume < 0 ? self->stand + 1 : resume, "its checksum does not match");
+        return walk_corrupt(self, resume < 0 ? self->error_offset + 1 : resume, "its checksum does not match");
     }
     Reason bad = read_message(entry, entry_end, &message);
     if (bad != NULL)
-        return walk_corrupt(self, self->stand + 1, "a record with %s", bad);
-    if (self->last_offset < self->floor) {
+        return walk_corrupt(self, self->error_offset + 1, "a record with %s", bad);
+    if (self->last_offset < self->next_offset) {
         walk_pass_over(self);
         return 1;
     }
@@ -159,9 +159,9 @@ int legacy_open(Records *self, const uint8_t *entry, const uint8_t *entry_end)
     self->base_timestamp = message.timestamp;
     if (message.attributes & 7)
         return open_wrapper(self, &message, magic);
-    self->record = entry;
+    self->next_record = entry;
     self->body_end = entry_end;
     self->base_offset = 0;
-    self->left = 1;
+    self->remaining = 1;
     return 1;
 }

@@ -49,67 +49,69 @@ enum Pause { NOT_PAUSED, PAUSED_FOR_LOOP, PAUSED_FOR_BODY };
 
 /* --- walk.c, batch.c, legacy.c: from batch to batch, from record to record -------------------------- */
 
-/* A compressed body, and what is known of it. */
+/* A compressed body of a record batch or of a wrapper message. */
 typedef struct {
-    const uint8_t *at;                /* NULL: there is none */
+    const uint8_t *data;              /* NULL: the current entry has no compressed body */
     int64_t length;
     int codec;
-    int64_t limit;                    /* bytes that it may decompress to */
-    int64_t resume;                   /* the offset behind it, where to go on if it is damaged */
-    int64_t size;                     /* bytes that it did decompress to */
-} Packed;
+    int64_t max_size;                 /* limit for the decompressed size */
+    int64_t resume_offset;            /* offset after the body, at which reading continues if the body is corrupt */
+    int64_t size;                     /* decompressed size */
+} CompressedBody;
 
 typedef struct {
     PyObject_HEAD
     PyObject *weakrefs;
     PyObject *topic, *partition;      /* shared by every record */
-    Py_buffer view;                   /* view.obj is NULL once released */
+    Py_buffer view;                   /* view.obj is NULL after the buffer was released */
     Py_ssize_t size;
-    const uint8_t *at, *end;          /* the entries not looked at yet */
-    int64_t floor;                    /* next_offset: nothing below it is handed out */
-    int64_t ceiling;                  /* nor anything from here on */
-    int64_t given;                    /* the offset of the record handed out last */
+    const uint8_t *next_entry, *end;  /* the entries (batches or messages) that are not open yet */
+    int64_t next_offset;              /* records below it are skipped */
+    int64_t end_offset;               /* iteration ends before the first record at or above it */
+    int64_t returned_offset;          /* the offset of the last record that was returned */
 
-    /* the batch in hand */
-    const uint8_t *record, *body_end; /* its records not looked at yet */
-    int64_t left;                     /* how many of them */
-    int64_t base_offset, last_offset; /* legacy: base_offset is what relative offsets count from */
-    int64_t stand;                    /* the offset that an error of this batch names */
-    int64_t base_timestamp;           /* with append_time: the time of every record */
+    /* the current batch */
+    const uint8_t *next_record, *body_end; /* the records that are not parsed yet */
+    int64_t remaining;                /* number of these records */
+    int64_t base_offset, last_offset; /* in a wrapper message, relative offsets are added to base_offset */
+    int64_t error_offset;             /* the offset that an error of this batch names */
+    int64_t base_timestamp;           /* with append_time: the timestamp of every record */
     int8_t magic, timestamp_type;
-    bool append_time, inflated;
+    bool append_time, is_decompressed;
 
-    /* what the caller allows */
+    /* limits that the caller sets */
     int64_t max_decompressed_bytes, max_batch;
     bool check_crc;
 
     /* read_committed */
     PyObject *aborted;                /* sorted list of (first offset, producer id), or NULL */
-    Py_ssize_t aborted_at;
-    PyObject *aborting;               /* set of the producers inside an aborted transaction */
+    Py_ssize_t aborted_index;
+    PyObject *aborted_producers;      /* set of the producers whose current transaction was aborted */
 
-    PyObject *bodies;                 /* the cache that decompressed bodies are charged to, or NULL */
-    bool charged;                     /* it knows of us */
-    Packed packed;                    /* the body in hand, compressed */
-    PyObject *room;                   /* Slab with the decompressed body in hand, or a part of it, or NULL */
-    const uint8_t *body_start;        /* of what is in memory of it */
-    int64_t body_at;                  /* and where in the body that is */
-    bool away;                        /* records of the body are to come that are not in memory */
-    int64_t position;                 /* where in the body these begin */
-    int64_t over;                     /* bytes behind the last record that are not in memory any more */
+    /* the decompressed body of the current batch */
+    PyObject *bodies;                 /* the cache that charges decompressed bodies to a budget, or NULL */
+    bool is_charged;                  /* `bodies` has charged the body of this object */
+    CompressedBody compressed;
+    PyObject *body_slab;              /* Slab with the decompressed body or a part of it, or NULL */
+    const uint8_t *body_start;        /* start of the part that is in memory */
+    int64_t body_start_position;      /* position of body_start in the whole body */
+    bool rest_evicted;                /* records that are not parsed yet are not in memory */
+    int64_t resume_position;          /* position in the whole body at which these records begin */
+    int64_t trailing_bytes;           /* evicted bytes after the last record */
+
     int64_t worked;                   /* bytes decompressed since the event loop last ran */
-    bool cooperative;                 /* stop where the event loop should run */
-    uint8_t paused;                   /* a Pause: why it stopped last */
-    bool preparing;                   /* a thread opens the next body, for as long as that takes */
-    bool pinned;                      /* the record taken last may be put back: see records_take */
+    bool cooperative;                 /* pause where the event loop should run */
+    uint8_t paused;                   /* an enum Pause: the reason of the last pause */
+    bool preparing;                   /* prepare() is running, possibly in another thread */
+    bool pinned;                      /* between records_begin_read() and records_end_read() */
     bool closing;                     /* close() was called while `preparing` or `pinned` */
-    PyObject *lent;                   /* list that gets a copy of every inflated body, or NULL */
-    PyObject *body;                   /* the inflated body in hand if it is lent, or NULL */
-    int64_t inflated_bytes;           /* of all bodies since a table was begun */
-    PyObject *error;                  /* the CorruptRecords that ended it, or NULL */
+    PyObject *shared_bodies;          /* list of the bodies that Arrow views refer to, or NULL */
+    PyObject *shared_body;            /* the current body if it is in such a list, or NULL */
+    int64_t decompressed_bytes;       /* of all bodies since take_columns() began */
+    PyObject *error;                  /* the CorruptRecords that stopped the iteration, or NULL */
     int64_t incomplete;
     int32_t leader_epoch;
-    bool busy;                        /* being read: see records_enter */
+    bool busy;                        /* a function is reading: see records_enter() */
 } Records;
 
 extern PyTypeObject Records_Type;
@@ -136,7 +138,7 @@ const uint8_t *legacy_after(const Records *self, const uint8_t *at);
 /* --- inflate.c ------------------------------------------------------------------------------ */
 
 int inflate_prepare(void);
-int inflate_body(Records *self, const Packed *packed);
+int inflate_body(Records *self, const CompressedBody *compressed);
 int inflate_again(Records *self);
 bool inflate_evict(Records *self);
 void inflate_let_go(Records *self);

@@ -34,7 +34,7 @@ static inline PyObject *next_record(Records *self)
     if (record == NULL) /* no memory: the next call reads it again */
         walk_unread(self, &parsed);
     else
-        self->given = parsed.offset;
+        self->returned_offset = parsed.offset;
     return record;
 }
 
@@ -53,7 +53,7 @@ bool records_take(Records *self, ParsedRecord *parsed)
         return false;
     self->pinned = walk_next(self, parsed) > 0;
     if (self->pinned)
-        self->given = parsed->offset;
+        self->returned_offset = parsed->offset;
     else
         records_leave(self);
     return self->pinned;
@@ -125,8 +125,8 @@ static int read_options(Records *self, PyObject *args, PyObject *keywords, PyObj
     if (number == -1 && PyErr_Occurred())
         return -1;
     self->partition = PyLong_FromLong(number); /* a subclass could hold a cycle */
-    self->floor = offset;
-    self->ceiling = end;
+    self->next_offset = offset;
+    self->end_offset = end;
     self->check_crc = check_crc;
     self->max_decompressed_bytes = max_decompressed_bytes;
     self->max_batch = max_batch;
@@ -135,8 +135,8 @@ static int read_options(Records *self, PyObject *args, PyObject *keywords, PyObj
         self->bodies = Py_NewRef(bodies);
     if (aborted != Py_None) {
         self->aborted = sorted_aborted(aborted);
-        self->aborting = PySet_New(NULL);
-        if (self->aborted == NULL || self->aborting == NULL)
+        self->aborted_producers = PySet_New(NULL);
+        if (self->aborted == NULL || self->aborted_producers == NULL)
             return -1;
     }
     return self->topic && self->partition ? 0 : -1;
@@ -150,9 +150,9 @@ static int hold(Records *self, PyObject *data)
 {
     if (PyObject_GetBuffer(data, &self->view, PyBUF_SIMPLE) < 0)
         return -1;
-    self->at = self->view.buf;
+    self->next_entry = self->view.buf;
     self->size = self->view.len;
-    self->end = self->at + self->size;
+    self->end = self->next_entry + self->size;
     PyObject *under = PyMemoryView_Check(data) ? PyMemoryView_GET_BASE(data) : NULL;
     if (under == NULL)
         return 0;
@@ -183,7 +183,7 @@ static int records_traverse(Records *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->view.obj);
     Py_VISIT(self->error); /* its traceback may hold frames that hold us */
-    Py_VISIT(self->lent);
+    Py_VISIT(self->shared_bodies);
     Py_VISIT(self->bodies);
     return 0;
 }
@@ -193,7 +193,7 @@ static int records_clear(Records *self)
     Py_CLEAR(self->bodies); /* who dies is seen by a weak reference: no call from here */
     walk_release(self);
     Py_CLEAR(self->error);
-    Py_CLEAR(self->lent);
+    Py_CLEAR(self->shared_bodies);
     return 0;
 }
 
@@ -206,7 +206,7 @@ static void records_dealloc(Records *self)
     Py_CLEAR(self->topic);
     Py_CLEAR(self->partition);
     Py_CLEAR(self->aborted);
-    Py_CLEAR(self->aborting);
+    Py_CLEAR(self->aborted_producers);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
@@ -274,7 +274,7 @@ static PyObject *records_skip_corrupt(Records *self, PyObject *Py_UNUSED(ignored
         return NULL;
     int skipped = self->error != NULL ? walk_skip_corrupt(self) : 0;
     records_leave(self);
-    return skipped < 0 ? NULL : PyLong_FromLongLong(self->floor);
+    return skipped < 0 ? NULL : PyLong_FromLongLong(self->next_offset);
 }
 
 static PyObject *records_evict(Records *self, PyObject *Py_UNUSED(ignored))
@@ -285,7 +285,7 @@ static PyObject *records_evict(Records *self, PyObject *Py_UNUSED(ignored))
 static PyObject *records_repr(Records *self)
 {
     return PyUnicode_FromFormat("<Records of %U[%S]: %zd bytes, next offset %lld%s>", self->topic,
-                                self->partition, self->size, (long long)self->floor,
+                                self->partition, self->size, (long long)self->next_offset,
                                 self->error ? ", corrupt" : self->view.obj ? "" : ", finished");
 }
 
@@ -320,7 +320,7 @@ static PyMethodDef records_methods[] = {
 static PyMemberDef records_members[] = {
     {"topic", T_OBJECT_EX, offsetof(Records, topic), READONLY, NULL},
     {"partition", T_OBJECT_EX, offsetof(Records, partition), READONLY, NULL},
-    {"next_offset", T_LONGLONG, offsetof(Records, floor), READONLY,
+    {"next_offset", T_LONGLONG, offsetof(Records, next_offset), READONLY,
      "Where the next fetch must start, after what was handed out so far."},
     {"incomplete", T_LONGLONG, offsetof(Records, incomplete), READONLY,
      "How many bytes the first batch needs, when not even that one came whole; else 0."},

@@ -27,10 +27,10 @@ int walk_prepare(void)
 
 void walk_release(Records *self)
 {
-    self->at = self->end = self->record = self->body_end = self->body_start = NULL;
-    self->left = 0;
+    self->next_entry = self->end = self->next_record = self->body_end = self->body_start = NULL;
+    self->remaining = 0;
     inflate_let_go(self);
-    Py_CLEAR(self->body);
+    Py_CLEAR(self->shared_body);
     Py_buffer view = self->view;
     self->view.obj = NULL; /* its owner may run code that comes here again */
     PyBuffer_Release(&view);
@@ -39,18 +39,18 @@ void walk_release(Records *self)
 /* The offset of the entry behind the one in hand, or -1 when there is none that makes sense. */
 int64_t walk_entry_after(const Records *self)
 {
-    if (self->end - self->at < HEAD_TO_MAGIC)
+    if (self->end - self->next_entry < HEAD_TO_MAGIC)
         return -1;
-    int64_t offset = int64_at(self->at), length = int32_at(self->at + 8);
-    bool sane = length >= LEAST_LENGTH && length <= self->max_batch && self->at[16] <= 2;
-    return sane && offset > self->stand ? offset : -1;
+    int64_t offset = int64_at(self->next_entry), length = int32_at(self->next_entry + 8);
+    bool sane = length >= LEAST_LENGTH && length <= self->max_batch && self->next_entry[16] <= 2;
+    return sane && offset > self->error_offset ? offset : -1;
 }
 
 int walk_corrupt_because(Records *self, int64_t resume, PyObject *reason)
 {
-    int64_t offset = self->stand > self->floor ? self->stand : self->floor;
-    if (resume >= 0 && resume < self->floor)
-        resume = self->floor;
+    int64_t offset = self->error_offset > self->next_offset ? self->error_offset : self->next_offset;
+    if (resume >= 0 && resume < self->next_offset)
+        resume = self->next_offset;
     PyObject *after = resume < 0 ? Py_NewRef(Py_None) : PyLong_FromLongLong(resume);
     PyObject *error = after ? PyObject_CallFunction(corrupt_records, "OOLOO", self->topic, self->partition,
                                                     (long long)offset, reason, after)
@@ -58,8 +58,8 @@ int walk_corrupt_because(Records *self, int64_t resume, PyObject *reason)
     Py_XDECREF(after);
     if (error == NULL)
         return -1;
-    self->left = self->over = 0;
-    self->record = self->body_end = NULL;
+    self->remaining = self->trailing_bytes = 0;
+    self->next_record = self->body_end = NULL;
     Py_XSETREF(self->error, error);
     PyErr_SetObject((PyObject *)Py_TYPE(error), error);
     if (resume < 0)
@@ -90,7 +90,7 @@ int walk_skip_corrupt(Records *self)
         Py_DECREF(resume);
         return -1;
     }
-    self->floor = PyLong_AsLongLong(resume);
+    self->next_offset = PyLong_AsLongLong(resume);
     Py_DECREF(resume);
     Py_CLEAR(self->error);
     return 0;
@@ -110,10 +110,10 @@ int walk_bad_record(Records *self, Reason reason)
 
 void walk_pass_over(Records *self)
 {
-    self->left = 0;
-    self->record = self->body_end = NULL;
-    if (self->last_offset >= self->floor)
-        self->floor = self->last_offset + 1;
+    self->remaining = 0;
+    self->next_record = self->body_end = NULL;
+    if (self->last_offset >= self->next_offset)
+        self->next_offset = self->last_offset + 1;
 }
 
 /* --- the set as a whole --------------------------------------------------------------------------------- */
@@ -121,16 +121,16 @@ void walk_pass_over(Records *self)
 /* 1: a batch was opened (and may be empty); 0: there is no whole one left; -1: error. */
 static int open_entry(Records *self)
 {
-    const uint8_t *entry = self->at;
+    const uint8_t *entry = self->next_entry;
     int64_t there = self->end - entry;
-    self->inflated = self->away = false;
-    Py_CLEAR(self->body);
+    self->is_decompressed = self->rest_evicted = false;
+    Py_CLEAR(self->shared_body);
     if (there == 0)
         return 0;
     if (there < ENTRY_HEAD)
         return truncated(self, entry, BATCH_HEAD);
     int64_t base = int64_at(entry), length = int32_at(entry + 8);
-    self->stand = base;
+    self->error_offset = base;
     if (length < LEAST_LENGTH)
         return walk_corrupt(self, -1, "a batch length of %lld, less than the minimum of %d",
                             (long long)length, LEAST_LENGTH);
@@ -141,7 +141,7 @@ static int open_entry(Records *self)
         return truncated(self, entry, ENTRY_HEAD + length);
     bool whole = there >= ENTRY_HEAD + length;
     int magic = (int8_t)entry[16];
-    self->at = whole ? entry + ENTRY_HEAD + length : self->end;
+    self->next_entry = whole ? entry + ENTRY_HEAD + length : self->end;
     if (magic < 0 || magic > 2)
         return walk_corrupt(self, walk_entry_after(self), "unknown magic %d", magic);
     if (magic == 2 && length < BATCH_HEAD - ENTRY_HEAD)
@@ -151,29 +151,29 @@ static int open_entry(Records *self)
         return truncated(self, entry, ENTRY_HEAD + length);
     if (base < 0)
         return walk_corrupt(self, walk_entry_after(self), "a negative offset");
-    return magic == 2 ? batch_open(self, entry, self->at) : legacy_open(self, entry, self->at);
+    return magic == 2 ? batch_open(self, entry, self->next_entry) : legacy_open(self, entry, self->next_entry);
 }
 
 static inline int next_of_batch(Records *self, ParsedRecord *parsed)
 {
-    parsed->start = self->record;
+    parsed->start = self->next_record;
     Reason bad = self->magic == 2 ? read_record(self, parsed) : legacy_record(self, parsed);
     if (bad != NULL)
         return walk_bad_record(self, bad);
-    self->left--;
-    parsed->next_offset_before = self->floor;
-    bool wanted = parsed->offset >= self->floor;
+    self->remaining--;
+    parsed->next_offset_before = self->next_offset;
+    bool wanted = parsed->offset >= self->next_offset;
     if (wanted)
-        self->floor = parsed->offset + 1;
-    if (self->left == 0 && self->record == self->body_end)
-        self->floor = self->last_offset + 1; /* also over what compaction took from the end */
+        self->next_offset = parsed->offset + 1;
+    if (self->remaining == 0 && self->next_record == self->body_end)
+        self->next_offset = self->last_offset + 1; /* also over what compaction took from the end */
     return wanted;
 }
 
 /* Whether the next batch begins behind the end: what is in it, or wrong with it, is not asked for. */
 static inline bool is_beyond(const Records *self)
 {
-    return self->end - self->at >= HEAD_TO_MAGIC && self->at[16] == 2 && int64_at(self->at) >= self->ceiling;
+    return self->end - self->next_entry >= HEAD_TO_MAGIC && self->next_entry[16] == 2 && int64_at(self->next_entry) >= self->end_offset;
 }
 
 /* Whether it is time for the event loop, as far as the reader lets it run. */
@@ -188,7 +188,7 @@ static inline bool is_time_to_pause(Records *self)
 /* A thread that passes over many records lets others run: no codec does that for it here. */
 static inline void breathe(const Records *self)
 {
-    if (self->preparing && (self->left & 0xFFFF) == 0) {
+    if (self->preparing && (self->remaining & 0xFFFF) == 0) {
         Py_BEGIN_ALLOW_THREADS
         Py_END_ALLOW_THREADS
     }
@@ -202,16 +202,16 @@ int walk_next(Records *self, ParsedRecord *parsed)
         return -1;
     }
     for (;;) {
-        while (self->left > 0) {
-            if (self->record == self->body_end && self->away) {
+        while (self->remaining > 0) {
+            if (self->next_record == self->body_end && self->rest_evicted) {
                 if (is_time_to_pause(self))
                     return 0;
                 if (inflate_again(self) < 0)
                     return self->paused ? 0 : -1;
             }
             int found = next_of_batch(self, parsed);
-            if (found > 0 && parsed->offset >= self->ceiling) {
-                self->floor = parsed->next_offset_before;
+            if (found > 0 && parsed->offset >= self->end_offset) {
+                self->next_offset = parsed->next_offset_before;
                 walk_release(self);
                 return 0;
             }
@@ -219,10 +219,10 @@ int walk_next(Records *self, ParsedRecord *parsed)
                 return found;
             breathe(self);
         }
-        if (self->record != self->body_end || self->over > 0) {
-            int64_t over = self->over + (self->body_end - self->record);
-            self->record = self->body_end;
-            self->over = 0;
+        if (self->next_record != self->body_end || self->trailing_bytes > 0) {
+            int64_t over = self->trailing_bytes + (self->body_end - self->next_record);
+            self->next_record = self->body_end;
+            self->trailing_bytes = 0;
             return walk_corrupt(self, self->last_offset + 1, "%lld bytes after its last record",
                                 (long long)over);
         }
@@ -232,13 +232,13 @@ int walk_next(Records *self, ParsedRecord *parsed)
         }
         if (is_time_to_pause(self))
             return 0;
-        const uint8_t *entry = self->at;
+        const uint8_t *entry = self->next_entry;
         int opened = open_entry(self);
         if (opened < 0) {
             if (self->error == NULL) { /* not the fault of the bytes: whoever asks again gets them */
-                self->at = entry;
-                self->record = self->body_end = NULL;
-                self->left = 0;
+                self->next_entry = entry;
+                self->next_record = self->body_end = NULL;
+                self->remaining = 0;
             }
             return self->paused ? 0 : -1;
         }
@@ -251,7 +251,7 @@ int walk_next(Records *self, ParsedRecord *parsed)
 
 void walk_unread(Records *self, const ParsedRecord *parsed)
 {
-    self->record = parsed->start;
-    self->left++;
-    self->floor = parsed->next_offset_before;
+    self->next_record = parsed->start;
+    self->remaining++;
+    self->next_offset = parsed->next_offset_before;
 }
