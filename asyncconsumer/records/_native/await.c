@@ -32,16 +32,16 @@ PyObject *await_iterator(PyObject *awaitable)
     return iterator;
 }
 
-PyObject *as_call(PySendResult outcome, PyObject *result)
+PyObject *method_result(PySendResult outcome, PyObject *result)
 {
     if (outcome == PYGEN_RETURN) {
-        stop_with(result);
+        raise_stop_iteration(result);
         return NULL;
     }
     return outcome == PYGEN_NEXT ? result : NULL;
 }
 
-PyObject *stopped_value(void)
+PyObject *stop_iteration_value(void)
 {
     if (!PyErr_ExceptionMatches(PyExc_StopIteration))
         return NULL;

@@ -14,16 +14,16 @@ bool is_generator_coroutine(PyObject *object);
 PyObject *await_iterator(PyObject *awaitable);
 
 /* The answer of a method or of tp_iternext for an outcome of am_send. Steals `result`. */
-PyObject *as_call(PySendResult outcome, PyObject *result);
+PyObject *method_result(PySendResult outcome, PyObject *result);
 
 /* The value of the StopIteration that is set; NULL if another exception is set. */
-PyObject *stopped_value(void);
+PyObject *stop_iteration_value(void);
 
 /* Sets the exception of the arguments of throw(). */
 void raise_thrown(PyObject *args);
 
 /* Raise a StopIteration with a value, which is stolen. */
-void stop_with(PyObject *value);
+void raise_stop_iteration(PyObject *value);
 int stop_prepare(void);
 
 #endif

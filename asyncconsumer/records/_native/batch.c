@@ -6,7 +6,7 @@
 
 enum {
     LAST_CODEC = 4,
-    LARGEST_MARKERS = 64 << 10, /* bytes of a control batch; brokers write less than 100, not compressed */
+    MAX_CONTROL_BODY = 64 << 10, /* bytes of a control batch; brokers write less than 100, not compressed */
 };
 
 /* Is the batch in hand (a control batch) the end of an aborted transaction? 1, 0, or -1. */
@@ -15,11 +15,11 @@ static int is_abort_marker(Records *self)
     ParsedRecord parsed;
     if (self->remaining == 0)
         return 0;
-    Reason bad = read_record(self, &parsed);
+    Reason bad = parse_record(self, &parsed);
     if (bad != NULL)
-        return walk_bad_record(self, bad);
+        return walk_corrupt_record(self, bad);
     if (parsed.key == NULL || parsed.key_length < 4)
-        return walk_bad_record(self, "a control key that is too short");
+        return walk_corrupt_record(self, "a control key that is too short");
     return int16_at(parsed.key + 2) == 0;
 }
 
@@ -27,21 +27,21 @@ static int open_body(Records *self, const uint8_t *entry, const uint8_t *entry_e
 {
     int codec = entry[22] & 7;
     bool is_control = entry[22] & 0x20;
-    self->next_record = entry + BATCH_HEAD;
+    self->next_record = entry + BATCH_HEADER_SIZE;
     self->body_end = entry_end;
     if (codec > LAST_CODEC)
         return walk_corrupt(self, self->last_offset + 1, "unknown compression codec %d", codec);
     if (codec != 0 && count > 0) {
         CompressedBody compressed = {
             .data = self->next_record, .length = entry_end - self->next_record, .codec = codec,
-            .max_size = is_control && self->max_decompressed_bytes > LARGEST_MARKERS ? LARGEST_MARKERS
+            .max_size = is_control && self->max_decompressed_bytes > MAX_CONTROL_BODY ? MAX_CONTROL_BODY
                                                                                      : self->max_decompressed_bytes,
             .resume_offset = self->last_offset + 1,
         };
-        if (inflate_body(self, &compressed) < 0)
+        if (body_decompress(self, &compressed) < 0)
             return -1;
     }
-    if (count > (self->body_end - self->next_record) / LEAST_RECORD)
+    if (count > (self->body_end - self->next_record) / MIN_RECORD_SIZE)
         return walk_corrupt(self, self->last_offset + 1,
                             "a record count of %lld that does not fit its %lld bytes", (long long)count,
                             (long long)(self->body_end - self->next_record));
@@ -85,7 +85,7 @@ static int is_aborted(Records *self, const uint8_t *entry, const uint8_t *entry_
 static int bad_checksum(Records *self, const uint8_t *entry)
 {
     int64_t base = int64_at(entry), delta = int32_at(entry + 23), count = int32_at(entry + 57);
-    int64_t resume = walk_entry_after(self);
+    int64_t resume = walk_following_offset(self);
     if (resume < 0) /* no batch behind it; a header that agrees with itself may be believed */
         resume = delta >= 0 && count == delta + 1 && base <= INT64_MAX - count ? base + count : -1;
     return walk_corrupt(self, resume, "its checksum does not match");
@@ -99,7 +99,7 @@ int batch_open(Records *self, const uint8_t *entry, const uint8_t *entry_end)
     if (self->check_crc && crc32c_of(entry + 21, (size_t)(entry_end - entry - 21)) != be32(entry + 17))
         return bad_checksum(self, entry);
     if (delta < 0 || base > INT64_MAX - 1 - delta)
-        return walk_corrupt(self, walk_entry_after(self), "a last offset out of range");
+        return walk_corrupt(self, walk_following_offset(self), "a last offset out of range");
     self->magic = 2;
     self->base_offset = base;
     self->last_offset = base + delta;
@@ -113,7 +113,7 @@ int batch_open(Records *self, const uint8_t *entry, const uint8_t *entry_end)
     if (aborted < 0)
         return -1;
     if (aborted || (attributes & 0x20) || self->last_offset < self->next_offset || count == 0) {
-        walk_pass_over(self);
+        walk_skip_batch(self);
         return 1;
     }
     return open_body(self, entry, entry_end, count) < 0 ? -1 : 1;

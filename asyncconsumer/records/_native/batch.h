@@ -6,10 +6,10 @@
 #include "native.h"
 
 enum {
-    BATCH_HEAD = 61,      /* all of a batch before its records */
-    LEAST_RECORD = 7,     /* length, attributes, two deltas, two lengths, number of headers */
-    LEAST_HEADER = 2,
-    MOST_HEADERS = 1 << 16, /* of one record: of each two bytes three objects would be made */
+    BATCH_HEADER_SIZE = 61,      /* all of a batch before its records */
+    MIN_RECORD_SIZE = 7,     /* length, attributes, two deltas, two lengths, number of headers */
+    MIN_HEADER_SIZE = 2,
+    MAX_HEADERS = 1 << 16, /* of one record: of each two bytes three objects would be made */
 };
 
 static inline bool is_utf8(const uint8_t *at, int64_t length)
@@ -48,9 +48,9 @@ static inline Reason check_headers(Reader *r, int64_t count)
 {
     if (count < 0)
         return "a negative number of headers";
-    if (count > bytes_left(r) / LEAST_HEADER)
+    if (count > bytes_left(r) / MIN_HEADER_SIZE)
         return "more headers than fit the record";
-    if (count > MOST_HEADERS)
+    if (count > MAX_HEADERS)
         return "more than 65536 headers";
     for (; count > 0; count--) {
         const uint8_t *at;
@@ -69,7 +69,7 @@ static inline Reason check_headers(Reader *r, int64_t count)
     return NULL;
 }
 
-static inline Reason read_record(Records *self, ParsedRecord *parsed)
+static inline Reason parse_record(Records *self, ParsedRecord *parsed)
 {
     Reader r = {self->next_record, self->body_end};
     int64_t length, timestamp, delta, headers;

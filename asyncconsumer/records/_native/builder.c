@@ -109,7 +109,7 @@ static void drop_part(PyObject *part)
 {
     if (PyCoro_CheckExact(part)) { /* it would warn that it was never awaited */
         PyObject *error = error_fetch();
-        error_ignored(PyObject_CallMethod(part, "close", NULL));
+        ignore_result(PyObject_CallMethod(part, "close", NULL));
         error_raise(error);
     }
     Py_DECREF(part);

@@ -91,9 +91,9 @@ static PyObject *finished_column(Column *column)
 
 static void drop_column(Column *column)
 {
-    buffer_drop(&column->places);
-    buffer_drop(&column->data);
-    buffer_drop(&column->valid);
+    buffer_free(&column->places);
+    buffer_free(&column->data);
+    buffer_free(&column->valid);
 }
 
 /* --- the table ---------------------------------------------------------------------------------------- */
@@ -183,7 +183,7 @@ static int begin_lending(Records *self)
         return 0;
     if (self->shared_body != NULL) /* lent before, and not read to its end yet */
         return PyList_Append(self->shared_bodies, self->shared_body);
-    return self->is_decompressed ? inflate_lend(self) : 0;
+    return self->is_decompressed ? body_share(self) : 0;
 }
 
 /* Fills the table; -1 on an error that came before the first row, which is raised again if kept. */
@@ -235,10 +235,10 @@ static PyObject *finished_table(Table *table, PyObject *buffers)
 
 static void drop_table(Table *table)
 {
-    buffer_drop(&table->offsets);
-    buffer_drop(&table->timestamps);
-    buffer_drop(&table->types);
-    buffer_drop(&table->lists);
+    buffer_free(&table->offsets);
+    buffer_free(&table->timestamps);
+    buffer_free(&table->types);
+    buffer_free(&table->lists);
     drop_column(&table->key);
     drop_column(&table->value);
     drop_column(&table->header_key);
@@ -330,7 +330,7 @@ PyObject *records_take_columns(Records *self, PyObject *args)
         PyErr_SetString(PyExc_ValueError, "columns that are not copied need buffers below 2 GiB");
         return NULL;
     }
-    if (records_await_body(self))
+    if (records_pause_while_preparing(self))
         Py_RETURN_NONE;
     if (records_enter(self) < 0)
         return NULL;

@@ -159,7 +159,7 @@ static PyObject *encoder_new(PyTypeObject *type, PyObject *args, PyObject *keywo
 
 static void encoder_dealloc(RecordEncoder *self)
 {
-    buffer_drop(&self->memory);
+    buffer_free(&self->memory);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 

@@ -3,7 +3,7 @@
 
 #include "native.h"
 
-enum { ENTRY_HEAD = 12, EPOCH_AT = 12, MAGIC_AT = 16, LAST_DELTA_AT = 23, V2_LEAST = 61, LEGACY_LEAST = 26 };
+enum { ENTRY_HEADER_SIZE = 12, EPOCH_AT = 12, MAGIC_AT = 16, LAST_DELTA_AT = 23, V2_LEAST = 61, LEGACY_LEAST = 26 };
 
 /* The offset behind the last whole batch or message, or `otherwise` if there is none. `epoch` is set to the
    leader epoch of that batch; messages have none. */
@@ -11,7 +11,7 @@ static int64_t end_of(const uint8_t *at, const uint8_t *end, int64_t otherwise, 
 {
     int64_t behind = otherwise;
     while (end - at >= LEGACY_LEAST) {
-        int64_t whole = ENTRY_HEAD + (int64_t)int32_at(at + 8);
+        int64_t whole = ENTRY_HEADER_SIZE + (int64_t)int32_at(at + 8);
         bool modern = (int8_t)at[MAGIC_AT] >= 2;
         if (whole < (modern ? V2_LEAST : LEGACY_LEAST) || whole > end - at)
             break; /* cut short, or damaged: whoever decodes it will say so */

@@ -36,7 +36,7 @@ static inline void error_raise(PyObject *error)
 }
 
 /* Drops the result of a call, or its exception. */
-static inline void error_ignored(PyObject *result)
+static inline void ignore_result(PyObject *result)
 {
     if (result == NULL)
         PyErr_Clear();

@@ -96,7 +96,7 @@ static enum Outcome take_item(AsyncRecords *stream, MessageBuilder *builder, Rec
                               bool *skipped)
 {
     ParsedRecord parsed;
-    if (!records_take(current, &parsed))
+    if (!records_begin_read(current, &parsed))
         return PyErr_Occurred() ? READ_ERROR : NO_ITEM;
     PendingRecord *pending = &stream->pending;
     enum Outcome outcome;
@@ -110,7 +110,7 @@ static enum Outcome take_item(AsyncRecords *stream, MessageBuilder *builder, Rec
     }
     if (outcome == ITEM && pending->kind != NOTHING)
         pending_clear(pending);
-    records_settle(current, outcome == ITEM ? NULL : &parsed);
+    records_end_read(current, outcome == ITEM ? NULL : &parsed);
     if (*skipped) {
         stream->handed_out++;
         return NO_ITEM;
@@ -152,10 +152,10 @@ int skip_pending(AsyncRecords *stream)
     if (stream->pending.kind != SKIP || current == NULL || stream->pending.of != current)
         return 0;
     Py_INCREF(current);
-    bool taken = records_take(current, &parsed);
+    bool taken = records_begin_read(current, &parsed);
     bool failed = !taken && PyErr_Occurred() && current->error == NULL;
     if (taken) {
-        records_settle(current, parsed.offset == stream->pending.offset ? NULL : &parsed);
+        records_end_read(current, parsed.offset == stream->pending.offset ? NULL : &parsed);
         pending_clear(&stream->pending);
     }
     else if (!failed)

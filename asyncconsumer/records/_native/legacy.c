@@ -59,16 +59,16 @@ static Reason read_message(const uint8_t *entry, const uint8_t *end, Message *me
 }
 
 /* Where the message behind the one at `at` begins; NULL if its length makes no sense. */
-const uint8_t *legacy_after(const Records *self, const uint8_t *at)
+const uint8_t *legacy_message_after(const Records *self, const uint8_t *at)
 {
     int64_t there = self->body_end - at, length = there < HEAD ? 0 : int32_at(at + 8);
     return length < (self->magic ? 22 : 14) || there < HEAD + length ? NULL : at + HEAD + length;
 }
 
-Reason legacy_record(Records *self, ParsedRecord *parsed)
+Reason legacy_parse_record(Records *self, ParsedRecord *parsed)
 {
     Message message;
-    const uint8_t *end = legacy_after(self, self->next_record);
+    const uint8_t *end = legacy_message_after(self, self->next_record);
     if (end == NULL) /* the survey saw another: somebody writes to the buffer */
         return "a length that does not match its set";
     Reason bad = read_message(self->next_record, end, &message);
@@ -129,7 +129,7 @@ static int open_wrapper(Records *self, const Message *wrapper, int magic)
         codec = LZ4_WITHOUT_HEADER_CHECK;
     CompressedBody compressed = {.data = wrapper->value, .length = wrapper->value_length, .codec = codec,
                                  .max_size = self->max_decompressed_bytes, .resume_offset = resume};
-    if (inflate_body(self, &compressed) < 0)
+    if (body_decompress(self, &compressed) < 0)
         return -1;
     return survey(self, magic, wrapper->offset);
 }
@@ -144,14 +144,14 @@ int legacy_open(Records *self, const uint8_t *entry, const uint8_t *entry_end)
         return walk_corrupt(self, -1, "an offset out of range");
     self->last_offset = self->error_offset;
     if (self->check_crc && crc32_of(entry + 16, (size_t)(entry_end - entry - 16)) != be32(entry + 12)) {
-        int64_t resume = walk_entry_after(self);
+        int64_t resume = walk_following_offset(self);
         return walk_corrupt(self, resume < 0 ? self->error_offset + 1 : resume, "its checksum does not match");
     }
     Reason bad = read_message(entry, entry_end, &message);
     if (bad != NULL)
         return walk_corrupt(self, self->error_offset + 1, "a record with %s", bad);
     if (self->last_offset < self->next_offset) {
-        walk_pass_over(self);
+        walk_skip_batch(self);
         return 1;
     }
     self->append_time = magic == 1 && (message.attributes & 8);

@@ -102,7 +102,7 @@ int buffer_grow(Buffer *buffer, Py_ssize_t extra)
     return 0;
 }
 
-void buffer_drop(Buffer *buffer)
+void buffer_free(Buffer *buffer)
 {
     if (buffer->start != NULL)
         give_back(buffer->start, buffer->room);
@@ -150,7 +150,7 @@ PyObject *room_for(PyObject *module, PyObject *size)
         return NULL;
     Slab *slab = PyObject_New(Slab, &Slab_Type);
     if (slab == NULL) {
-        buffer_drop(&memory);
+        buffer_free(&memory);
         return NULL;
     }
     memory.used = wanted;
@@ -161,7 +161,7 @@ PyObject *room_for(PyObject *module, PyObject *size)
 
 static void slab_dealloc(Slab *self)
 {
-    buffer_drop(&self->memory);
+    buffer_free(&self->memory);
     PyObject_Free(self);
 }
 

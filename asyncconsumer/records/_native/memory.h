@@ -16,7 +16,7 @@ typedef struct {
 } Buffer;
 
 int buffer_grow(Buffer *buffer, Py_ssize_t extra);
-void buffer_drop(Buffer *buffer);
+void buffer_free(Buffer *buffer);
 
 /* What was written, as an object with the buffer protocol; the Buffer is empty afterwards. */
 PyObject *buffer_finish(Buffer *buffer);

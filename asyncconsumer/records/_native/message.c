@@ -13,7 +13,7 @@
 PyTypeObject Message_Type;
 
 /* Messages that are gone, with those of their parts that the next one may be made of. */
-static Message *spare[MOST_SPARE];
+static Message *spare[MAX_SPARE];
 static int spare_count;
 
 /* Whether instances of a type have no attributes besides those of a message. */
@@ -125,9 +125,9 @@ static void message_dealloc(Message *self)
     Py_XDECREF(self->value);
     Py_XDECREF(self->record);
     Py_XDECREF(self->committing);
-    if (adds_nothing(Py_TYPE(self)) && spare_count < MOST_SPARE) {
-        self->key_bytes = worth_keeping(self->key_bytes, spare_count);
-        self->value_bytes = worth_keeping(self->value_bytes, spare_count);
+    if (adds_nothing(Py_TYPE(self)) && spare_count < MAX_SPARE) {
+        self->key_bytes = part_to_reuse(self->key_bytes, spare_count);
+        self->value_bytes = part_to_reuse(self->value_bytes, spare_count);
         spare[spare_count++] = self;
     }
     else {

@@ -126,23 +126,23 @@ void walk_release(Records *self);
 
 /* For these and inflate.c among each other. -1 is an error, mostly CorruptRecords. */
 int walk_corrupt(Records *self, int64_t resume, const char *reason, ...);
-int walk_corrupt_because(Records *self, int64_t resume, PyObject *reason);
-int64_t walk_entry_after(const Records *self);
-void walk_pass_over(Records *self);
-int walk_bad_record(Records *self, Reason reason);
+int walk_corrupt_text(Records *self, int64_t resume, PyObject *reason);
+int64_t walk_following_offset(const Records *self);
+void walk_skip_batch(Records *self);
+int walk_corrupt_record(Records *self, Reason reason);
 int batch_open(Records *self, const uint8_t *entry, const uint8_t *entry_end);
 int legacy_open(Records *self, const uint8_t *entry, const uint8_t *entry_end);
-Reason legacy_record(Records *self, ParsedRecord *parsed);
-const uint8_t *legacy_after(const Records *self, const uint8_t *at);
+Reason legacy_parse_record(Records *self, ParsedRecord *parsed);
+const uint8_t *legacy_message_after(const Records *self, const uint8_t *at);
 
 /* --- inflate.c ------------------------------------------------------------------------------ */
 
-int inflate_prepare(void);
-int inflate_body(Records *self, const CompressedBody *compressed);
-int inflate_again(Records *self);
-bool inflate_evict(Records *self);
-void inflate_let_go(Records *self);
-int inflate_lend(Records *self);
+int body_prepare(void);
+int body_decompress(Records *self, const CompressedBody *compressed);
+int body_decompress_again(Records *self);
+bool body_evict(Records *self);
+void body_drop(Records *self);
+int body_share(Records *self);
 
 /* --- records.c ------------------------------------------------------------------------------ */
 
@@ -157,15 +157,15 @@ int records_enter(Records *self);
 static inline void records_leave(Records *self) { self->busy = false; }
 
 /* Whether a thread prepares the next body. It is a pause, unless they are closed after that. */
-bool records_await_body(Records *self);
+bool records_pause_while_preparing(Records *self);
 
 /* The next Record as an object; NULL without an exception at the end, or at a pause. Steals nothing. */
 PyObject *records_next(Records *self);
 
 /* Sights the next record for callers that make an object of it, and may put it back. Until records_settle, nobody else
    reads or evicts these Records, and close() is delayed. False: there is nothing to settle, and maybe an exception. */
-bool records_take(Records *self, ParsedRecord *parsed);
-void records_settle(Records *self, const ParsedRecord *put_back);
+bool records_begin_read(Records *self, ParsedRecord *parsed);
+void records_end_read(Records *self, const ParsedRecord *put_back);
 
 /* --- stream.c, loop.c, columns.c, answer.c, ends.c, encoder.c, call.c, block.c, run.c ------------------------------ */
 

@@ -14,13 +14,13 @@
 
 /* Objects of each kind that are kept, with their parts. The many that a list leaves keep small parts only, so that each
    kind takes up to 5 MiB. A loop that keeps no record uses the first ones in turn, so these keep large parts, too. */
-enum { MOST_SPARE = 8192, FEW_SPARE = 512, FIRST_SPARE = 4 };
-enum { LARGEST_OF_FIRST = 16 << 10, LARGEST_OF_FEW = 512, LARGEST_OF_MANY = 128 };
+enum { MAX_SPARE = 8192, SPARE_WITH_MEDIUM_PARTS = 512, SPARE_WITH_LARGE_PARTS = 4 };
+enum { MAX_LARGE_PART = 16 << 10, MAX_MEDIUM_PART = 512, MAX_SMALL_PART = 128 };
 
-enum { LARGEST_SHARED_INT = 1024 };
+enum { MAX_SHARED_INT = 1024 };
 
 /* Whether we hold the only reference. Without the lock that guards them, counts tell nothing. */
-static inline bool is_ours(PyObject *part)
+static inline bool is_only_reference(PyObject *part)
 {
 #ifdef Py_GIL_DISABLED
     return false;
@@ -32,7 +32,7 @@ static inline bool is_ours(PyObject *part)
 /* The bytes at a place, or None; steals `old`, which is NULL or bytes. */
 static inline PyObject *bytes_from(PyObject *old, const uint8_t *at, int32_t length)
 {
-    if (at != NULL && is_ours(old) && PyBytes_GET_SIZE(old) == length) {
+    if (at != NULL && is_only_reference(old) && PyBytes_GET_SIZE(old) == length) {
         memcpy(PyBytes_AS_STRING(old), at, (size_t)length);
         _Py_COMP_DIAG_PUSH
         _Py_COMP_DIAG_IGNORE_DEPR_DECLS
@@ -60,7 +60,7 @@ static inline digit *digits_of(PyObject *number, Py_ssize_t count)
 static inline PyObject *int_from(PyObject *old, int64_t value)
 {
 #if PyLong_SHIFT == 30
-    if (is_ours(old) && value > LARGEST_SHARED_INT && value < INT64_C(1) << 60) {
+    if (is_only_reference(old) && value > MAX_SHARED_INT && value < INT64_C(1) << 60) {
         Py_ssize_t count = value >> PyLong_SHIFT ? 2 : 1;
         digit *digits = digits_of(old, count);
         if (digits != NULL) {
@@ -76,10 +76,10 @@ static inline PyObject *int_from(PyObject *old, int64_t value)
 }
 
 /* Bytes that a later record may be made of, or NULL; steals them. `spare` objects are kept already. */
-static inline PyObject *worth_keeping(PyObject *part, int spare)
+static inline PyObject *part_to_reuse(PyObject *part, int spare)
 {
-    Py_ssize_t largest = spare < FIRST_SPARE ? LARGEST_OF_FIRST : spare < FEW_SPARE ? LARGEST_OF_FEW : LARGEST_OF_MANY;
-    if (is_ours(part) && PyBytes_CheckExact(part) && PyBytes_GET_SIZE(part) <= largest)
+    Py_ssize_t largest = spare < SPARE_WITH_LARGE_PARTS ? MAX_LARGE_PART : spare < SPARE_WITH_MEDIUM_PARTS ? MAX_MEDIUM_PART : MAX_SMALL_PART;
+    if (is_only_reference(part) && PyBytes_CheckExact(part) && PyBytes_GET_SIZE(part) <= largest)
         return part;
     Py_XDECREF(part);
     return NULL;

@@ -10,7 +10,7 @@
 static PyObject *no_headers; /* the one empty tuple */
 
 /* Records that are gone, with those of their parts that the next one may be made of. */
-static Record *spare[MOST_SPARE];
+static Record *spare[MAX_SPARE];
 static int spare_count;
 
 static inline Record *new_record(void)
@@ -98,9 +98,9 @@ static void record_dealloc(Record *self)
     Py_XDECREF(self->topic);
     Py_XDECREF(self->partition);
     Py_XDECREF(self->headers);
-    if (spare_count < MOST_SPARE) {
-        self->key = worth_keeping(self->key, spare_count);
-        self->value = worth_keeping(self->value, spare_count);
+    if (spare_count < MAX_SPARE) {
+        self->key = part_to_reuse(self->key, spare_count);
+        self->value = part_to_reuse(self->value, spare_count);
         spare[spare_count++] = self;
         return;
     }

@@ -17,7 +17,7 @@ int records_enter(Records *self)
     return 0;
 }
 
-bool records_await_body(Records *self)
+bool records_pause_while_preparing(Records *self)
 {
     if (!self->preparing || !self->cooperative)
         return false;
@@ -40,16 +40,16 @@ static inline PyObject *next_record(Records *self)
 
 PyObject *records_next(Records *self)
 {
-    if (records_await_body(self) || records_enter(self) < 0)
+    if (records_pause_while_preparing(self) || records_enter(self) < 0)
         return NULL;
     PyObject *record = next_record(self);
     records_leave(self);
     return record;
 }
 
-bool records_take(Records *self, ParsedRecord *parsed)
+bool records_begin_read(Records *self, ParsedRecord *parsed)
 {
-    if (records_await_body(self) || records_enter(self) < 0)
+    if (records_pause_while_preparing(self) || records_enter(self) < 0)
         return false;
     self->pinned = walk_next(self, parsed) > 0;
     if (self->pinned)
@@ -65,7 +65,7 @@ static void finish(Records *self)
     walk_release(self);
 }
 
-void records_settle(Records *self, const ParsedRecord *put_back)
+void records_end_read(Records *self, const ParsedRecord *put_back)
 {
     if (put_back != NULL)
         walk_unread(self, put_back);
@@ -241,7 +241,7 @@ static int open_next(Records *self)
 
 static PyObject *records_open_next(Records *self, PyObject *Py_UNUSED(ignored))
 {
-    if (records_await_body(self))
+    if (records_pause_while_preparing(self))
         return PyBool_FromLong(!self->paused);
     if (records_enter(self) < 0)
         return NULL;
@@ -279,7 +279,7 @@ static PyObject *records_skip_corrupt(Records *self, PyObject *Py_UNUSED(ignored
 
 static PyObject *records_evict(Records *self, PyObject *Py_UNUSED(ignored))
 {
-    return PyBool_FromLong(inflate_evict(self));
+    return PyBool_FromLong(body_evict(self));
 }
 
 static PyObject *records_repr(Records *self)

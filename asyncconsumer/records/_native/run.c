@@ -219,7 +219,7 @@ static PyObject *run_send_method(BlockRun *self, PyObject *value)
 {
     PyObject *result;
     PySendResult outcome = run_send(self, value, &result);
-    return as_call(outcome, result);
+    return method_result(outcome, result);
 }
 
 static PyObject *run_next(BlockRun *self) { return run_send_method(self, Py_None); }
@@ -243,14 +243,14 @@ static PyObject *throw_into(BlockRun *self, PyObject *args)
     Py_DECREF(method);
     if (answer != NULL)
         return answer; /* it waits for something else now */
-    answer = stopped_value();
+    answer = stop_iteration_value();
     if (answer == NULL)
-        return as_call(failed(self), NULL);
+        return method_result(failed(self), NULL);
     int more = end_call(self, answer);
     PySendResult outcome = more < 0    ? failed(self)
                            : more == 0 ? succeeded(self, &result)
                                        : advance(self, Py_None, &result);
-    return as_call(outcome, result);
+    return method_result(outcome, result);
 }
 
 static PyObject *run_throw(BlockRun *self, PyObject *args)

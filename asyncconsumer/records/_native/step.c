@@ -331,7 +331,7 @@ static PyObject *step_send_method(Step *self, PyObject *value)
 {
     PyObject *result;
     PySendResult outcome = step_send(self, value, &result);
-    return as_call(outcome, result);
+    return method_result(outcome, result);
 }
 
 static PyObject *step_next(Step *self) { return step_send_method(self, Py_None); }
@@ -354,7 +354,7 @@ static PyObject *throw_into(Step *self, PyObject *args)
     Py_DECREF(method);
     if (answer != NULL)
         return answer; /* it waits for something else now */
-    answer = stopped_value();
+    answer = stop_iteration_value();
     PySendResult outcome = PYGEN_RETURN;
     if (answer != NULL ? take_answer(self, answer) < 0 : wait_failed(self) < 0)
         outcome = failed(self);
@@ -362,7 +362,7 @@ static PyObject *throw_into(Step *self, PyObject *args)
         outcome = drive(self, Py_None, &result);
     if (outcome == PYGEN_RETURN)
         outcome = step_advance(self, &result);
-    return as_call(outcome, result);
+    return method_result(outcome, result);
 }
 
 static PyObject *step_throw(Step *self, PyObject *args)

@@ -7,7 +7,7 @@
 
 #if PY_VERSION_HEX < 0x030C0000
 
-void stop_with(PyObject *value)
+void raise_stop_iteration(PyObject *value)
 {
     PyErr_SetObject(PyExc_StopIteration, value);
     Py_DECREF(value);
@@ -20,7 +20,7 @@ int stop_prepare(void) { return 0; }
 static PyTypeObject Stop_Type;
 static PyStopIterationObject *spare; /* without a value */
 
-void stop_with(PyObject *value)
+void raise_stop_iteration(PyObject *value)
 {
     PyStopIterationObject *stop = spare;
     spare = NULL;

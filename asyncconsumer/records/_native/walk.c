@@ -8,9 +8,9 @@
 #include "batch.h"
 
 enum {
-    ENTRY_HEAD = 12,      /* offset and length, in every format */
-    HEAD_TO_MAGIC = 17,
-    LEAST_LENGTH = 14,    /* of an empty message of magic 0, the smallest entry there is */
+    ENTRY_HEADER_SIZE = 12,      /* offset and length, in every format */
+    SIZE_TO_MAGIC = 17,
+    MIN_LENGTH = 14,    /* of an empty message of magic 0, the smallest entry there is */
 };
 
 static PyObject *corrupt_records; /* the exception class */
@@ -29,7 +29,7 @@ void walk_release(Records *self)
 {
     self->next_entry = self->end = self->next_record = self->body_end = self->body_start = NULL;
     self->remaining = 0;
-    inflate_let_go(self);
+    body_drop(self);
     Py_CLEAR(self->shared_body);
     Py_buffer view = self->view;
     self->view.obj = NULL; /* its owner may run code that comes here again */
@@ -37,16 +37,16 @@ void walk_release(Records *self)
 }
 
 /* The offset of the entry behind the one in hand, or -1 when there is none that makes sense. */
-int64_t walk_entry_after(const Records *self)
+int64_t walk_following_offset(const Records *self)
 {
-    if (self->end - self->next_entry < HEAD_TO_MAGIC)
+    if (self->end - self->next_entry < SIZE_TO_MAGIC)
         return -1;
     int64_t offset = int64_at(self->next_entry), length = int32_at(self->next_entry + 8);
-    bool sane = length >= LEAST_LENGTH && length <= self->max_batch && self->next_entry[16] <= 2;
+    bool sane = length >= MIN_LENGTH && length <= self->max_batch && self->next_entry[16] <= 2;
     return sane && offset > self->error_offset ? offset : -1;
 }
 
-int walk_corrupt_because(Records *self, int64_t resume, PyObject *reason)
+int walk_corrupt_text(Records *self, int64_t resume, PyObject *reason)
 {
     int64_t offset = self->error_offset > self->next_offset ? self->error_offset : self->next_offset;
     if (resume >= 0 && resume < self->next_offset)
@@ -75,7 +75,7 @@ int walk_corrupt(Records *self, int64_t resume, const char *reason, ...)
     va_end(values);
     if (text == NULL)
         return -1;
-    walk_corrupt_because(self, resume, text);
+    walk_corrupt_text(self, resume, text);
     Py_DECREF(text);
     return -1;
 }
@@ -103,12 +103,12 @@ static int truncated(Records *self, const uint8_t *entry, int64_t needed)
     return 0;
 }
 
-int walk_bad_record(Records *self, Reason reason)
+int walk_corrupt_record(Records *self, Reason reason)
 {
     return walk_corrupt(self, self->last_offset + 1, "a record with %s", reason);
 }
 
-void walk_pass_over(Records *self)
+void walk_skip_batch(Records *self)
 {
     self->remaining = 0;
     self->next_record = self->body_end = NULL;
@@ -127,39 +127,39 @@ static int open_entry(Records *self)
     Py_CLEAR(self->shared_body);
     if (there == 0)
         return 0;
-    if (there < ENTRY_HEAD)
-        return truncated(self, entry, BATCH_HEAD);
+    if (there < ENTRY_HEADER_SIZE)
+        return truncated(self, entry, BATCH_HEADER_SIZE);
     int64_t base = int64_at(entry), length = int32_at(entry + 8);
     self->error_offset = base;
-    if (length < LEAST_LENGTH)
+    if (length < MIN_LENGTH)
         return walk_corrupt(self, -1, "a batch length of %lld, less than the minimum of %d",
-                            (long long)length, LEAST_LENGTH);
+                            (long long)length, MIN_LENGTH);
     if (length > self->max_batch)
         return walk_corrupt(self, -1, "a batch length of %lld, more than the maximum of %lld",
                             (long long)length, (long long)self->max_batch);
-    if (there < HEAD_TO_MAGIC)
-        return truncated(self, entry, ENTRY_HEAD + length);
-    bool whole = there >= ENTRY_HEAD + length;
+    if (there < SIZE_TO_MAGIC)
+        return truncated(self, entry, ENTRY_HEADER_SIZE + length);
+    bool whole = there >= ENTRY_HEADER_SIZE + length;
     int magic = (int8_t)entry[16];
-    self->next_entry = whole ? entry + ENTRY_HEAD + length : self->end;
+    self->next_entry = whole ? entry + ENTRY_HEADER_SIZE + length : self->end;
     if (magic < 0 || magic > 2)
-        return walk_corrupt(self, walk_entry_after(self), "unknown magic %d", magic);
-    if (magic == 2 && length < BATCH_HEAD - ENTRY_HEAD)
-        return walk_corrupt(self, walk_entry_after(self),
+        return walk_corrupt(self, walk_following_offset(self), "unknown magic %d", magic);
+    if (magic == 2 && length < BATCH_HEADER_SIZE - ENTRY_HEADER_SIZE)
+        return walk_corrupt(self, walk_following_offset(self),
                             "a batch length of %lld, less than its header", (long long)length);
     if (!whole)
-        return truncated(self, entry, ENTRY_HEAD + length);
+        return truncated(self, entry, ENTRY_HEADER_SIZE + length);
     if (base < 0)
-        return walk_corrupt(self, walk_entry_after(self), "a negative offset");
+        return walk_corrupt(self, walk_following_offset(self), "a negative offset");
     return magic == 2 ? batch_open(self, entry, self->next_entry) : legacy_open(self, entry, self->next_entry);
 }
 
 static inline int next_of_batch(Records *self, ParsedRecord *parsed)
 {
     parsed->start = self->next_record;
-    Reason bad = self->magic == 2 ? read_record(self, parsed) : legacy_record(self, parsed);
+    Reason bad = self->magic == 2 ? parse_record(self, parsed) : legacy_parse_record(self, parsed);
     if (bad != NULL)
-        return walk_bad_record(self, bad);
+        return walk_corrupt_record(self, bad);
     self->remaining--;
     parsed->next_offset_before = self->next_offset;
     bool wanted = parsed->offset >= self->next_offset;
@@ -173,7 +173,7 @@ static inline int next_of_batch(Records *self, ParsedRecord *parsed)
 /* Whether the next batch begins behind the end: what is in it, or wrong with it, is not asked for. */
 static inline bool is_beyond(const Records *self)
 {
-    return self->end - self->next_entry >= HEAD_TO_MAGIC && self->next_entry[16] == 2 && int64_at(self->next_entry) >= self->end_offset;
+    return self->end - self->next_entry >= SIZE_TO_MAGIC && self->next_entry[16] == 2 && int64_at(self->next_entry) >= self->end_offset;
 }
 
 /* Whether it is time for the event loop, as far as the reader lets it run. */
@@ -206,7 +206,7 @@ int walk_next(Records *self, ParsedRecord *parsed)
             if (self->next_record == self->body_end && self->rest_evicted) {
                 if (is_time_to_pause(self))
                     return 0;
-                if (inflate_again(self) < 0)
+                if (body_decompress_again(self) < 0)
                     return self->paused ? 0 : -1;
             }
             int found = next_of_batch(self, parsed);

@@ -11,7 +11,7 @@ static PyObject *inflate, *bad_compression, *too_large; /* of asyncconsumer.reco
 
 enum { LARGEST_SPARE_ROOM = 4 << 20 };
 
-int inflate_prepare(void)
+int body_prepare(void)
 {
     PyObject *compression = PyImport_ImportModule("asyncconsumer.records.compression");
     if (compression != NULL) {
@@ -40,7 +40,7 @@ static void release_charge(Records *self)
     PyErr_Restore(type, error, traceback);
 }
 
-void inflate_let_go(Records *self)
+void body_drop(Records *self)
 {
     self->rest_evicted = false;
     self->trailing_bytes = 0;
@@ -76,7 +76,7 @@ static void evict(Records *self)
     Py_CLEAR(self->body_slab);
 }
 
-bool inflate_evict(Records *self)
+bool body_evict(Records *self)
 {
     if (self->busy || self->shared_bodies != NULL || self->shared_body != NULL || self->body_slab == NULL)
         return false;
@@ -102,14 +102,14 @@ static PyObject *room_of(Records *self, PyObject *size)
 static PyMethodDef room_method = {"room_of", (PyCFunction)room_of, METH_O, NULL};
 
 /* Moves what is left of the body to memory of its own, that others may keep. */
-int inflate_lend(Records *self)
+int body_share(Records *self)
 {
     Buffer copy = {NULL, 0, 0};
     int64_t size = self->body_end - self->next_record;
     PyObject *body = NULL;
     if (size == 0 || buffer_append(&copy, self->next_record, size) == 0)
         body = buffer_finish(&copy);
-    buffer_drop(&copy);
+    buffer_free(&copy);
     if (body == NULL)
         return -1;
     self->body_start_position += self->next_record - self->body_start;
@@ -137,7 +137,7 @@ static int translate_error(Records *self)
     Py_XDECREF(error);
     Py_XDECREF(traceback);
     if (reason != NULL) {
-        walk_corrupt_because(self, self->compressed.resume_offset, reason);
+        walk_corrupt_text(self, self->compressed.resume_offset, reason);
         Py_DECREF(reason);
     }
     return -1;
@@ -199,7 +199,7 @@ static int decompress(Records *self)
 }
 
 /* The decompressed bytes become the body in hand. */
-int inflate_body(Records *self, const CompressedBody *compressed)
+int body_decompress(Records *self, const CompressedBody *compressed)
 {
     self->compressed = *compressed;
     self->rest_evicted = false;
@@ -209,7 +209,7 @@ int inflate_body(Records *self, const CompressedBody *compressed)
     self->compressed.size = self->body_end - self->next_record;
     if (charge(self, self->compressed.size, false) < 0)
         return -1;
-    return self->shared_bodies != NULL ? inflate_lend(self) : 0;
+    return self->shared_bodies != NULL ? body_share(self) : 0;
 }
 
 /* --- bodies that were evicted ----------------------------------------------------------------------------- */
@@ -220,7 +220,7 @@ static const uint8_t *record_after(const Records *self, const uint8_t *at)
     Reader r = {at, self->body_end};
     int64_t length;
     if (self->magic != 2)
-        return legacy_after(self, at);
+        return legacy_message_after(self, at);
     if (read_varint(&r, &length) != NULL || length < 0 || length > bytes_left(&r))
         return NULL;
     return r.position + length;
@@ -241,7 +241,7 @@ static int keep_window(Records *self, int64_t most)
         return charge(self, whole, false) < 0 ? -1 : 0;
     Buffer copy = {NULL, 0, 0};
     PyObject *window = buffer_append(&copy, self->next_record, size) == 0 ? buffer_finish(&copy) : NULL;
-    buffer_drop(&copy);
+    buffer_free(&copy);
     if (window == NULL)
         return -1;
     self->body_start_position = self->resume_position;
@@ -254,7 +254,7 @@ static int keep_window(Records *self, int64_t most)
 }
 
 /* Decompresses the body in hand once more and goes to where it was left. */
-int inflate_again(Records *self)
+int body_decompress_again(Records *self)
 {
     int64_t position = self->resume_position, last = self->compressed.size;
     if (self->shared_body != NULL)
@@ -273,6 +273,6 @@ int inflate_again(Records *self)
         return -1;
     }
     if (self->shared_bodies != NULL)
-        return inflate_lend(self);
+        return body_share(self);
     return kept < size ? keep_window(self, kept) : 0;
 }
