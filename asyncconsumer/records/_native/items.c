@@ -10,8 +10,8 @@
 void pending_clear(PendingRecord *pending)
 {
     PyObject *record = pending->record, *value = pending->value;
-    pending->kind = NOTHING;
-    pending->of = NULL;
+    pending->kind = PENDING_NONE;
+    pending->records = NULL;
     pending->record = pending->value = NULL;
     Py_XDECREF(record);
     Py_XDECREF(value);
@@ -19,7 +19,7 @@ void pending_clear(PendingRecord *pending)
 
 void pending_set(PendingRecord *pending, enum Pending kind, PyObject *value)
 {
-    if (pending->kind == NOTHING) {
+    if (pending->kind == PENDING_NONE) {
         Py_XDECREF(value);
         return;
     }
@@ -27,9 +27,9 @@ void pending_set(PendingRecord *pending, enum Pending kind, PyObject *value)
     Py_XSETREF(pending->value, value);
 }
 
-static inline void hand_out(AsyncRecords *stream, const Records *current)
+static inline void count_returned(AsyncRecords *stream, const Records *current)
 {
-    stream->handed_out++;
+    stream->returned_since_pause++;
     stream->last_offset = current->returned_offset;
     stream->in_flight = true;
     if (stream->remaining > 0)
@@ -41,16 +41,16 @@ static enum Outcome resume_pending(PendingRecord *pending, MessageBuilder *build
 {
     enum Pending kind = pending->kind;
     PyObject *value = pending->value;
-    pending->kind = RETRY;
+    pending->kind = PENDING_RETRY;
     pending->value = NULL;
     switch (kind) {
-    case MESSAGE:
+    case PENDING_MESSAGE:
         *item = value;
         return ITEM;
-    case AWAITABLE:
+    case PENDING_AWAITABLE:
         *item = value;
         return ITEM_AWAITS;
-    case FAILED:
+    case PENDING_FAILED:
         error_raise(value);
         return ITEM_ERROR;
     default: {
@@ -83,8 +83,8 @@ static enum Outcome build_item(AsyncRecords *stream, MessageBuilder *builder, Re
     if (stream->builder != builder) /* it was replaced meanwhile: the new one begins with the record as it was */
         Py_XDECREF(record);
     else if (record != NULL) {
-        stream->pending.kind = RETRY;
-        stream->pending.of = current;
+        stream->pending.kind = PENDING_RETRY;
+        stream->pending.records = current;
         stream->pending.offset = parsed->offset;
         Py_XSETREF(stream->pending.record, record);
     }
@@ -100,19 +100,19 @@ static enum Outcome take_item(AsyncRecords *stream, MessageBuilder *builder, Rec
         return PyErr_Occurred() ? READ_ERROR : NO_ITEM;
     PendingRecord *pending = &stream->pending;
     enum Outcome outcome;
-    if (pending->kind != NOTHING && (pending->of != current || pending->offset != parsed.offset))
+    if (pending->kind != PENDING_NONE && (pending->records != current || pending->offset != parsed.offset))
         pending_clear(pending);
-    if (pending->kind == NOTHING)
+    if (pending->kind == PENDING_NONE)
         outcome = build_item(stream, builder, current, &parsed, item);
     else {
-        *skipped = pending->kind == SKIP;
+        *skipped = pending->kind == PENDING_SKIP;
         outcome = *skipped ? ITEM : resume_pending(pending, builder, item);
     }
-    if (outcome == ITEM && pending->kind != NOTHING)
+    if (outcome == ITEM && pending->kind != PENDING_NONE)
         pending_clear(pending);
     records_end_read(current, outcome == ITEM ? NULL : &parsed);
     if (*skipped) {
-        stream->handed_out++;
+        stream->returned_since_pause++;
         return NO_ITEM;
     }
     return outcome;
@@ -140,7 +140,7 @@ enum Outcome next_item(AsyncRecords *stream, PyObject **item)
         Py_DECREF(builder);
     }
     if (outcome == ITEM)
-        hand_out(stream, current);
+        count_returned(stream, current);
     Py_DECREF(current);
     return outcome;
 }
@@ -149,7 +149,7 @@ int skip_pending(AsyncRecords *stream)
 {
     Records *current = stream->current;
     ParsedRecord parsed;
-    if (stream->pending.kind != SKIP || current == NULL || stream->pending.of != current)
+    if (stream->pending.kind != PENDING_SKIP || current == NULL || stream->pending.records != current)
         return 0;
     Py_INCREF(current);
     bool taken = records_begin_read(current, &parsed);
@@ -180,11 +180,11 @@ int is_late(const AsyncRecords *stream)
 
 /* --- many items at once ---------------------------------------------------------------------------------- */
 
-enum { ITEMS_BETWEEN_LOOKS = 64 }; /* at the clock */
+enum { ITEMS_BETWEEN_CLOCK_READS = 64 }; /* at the clock */
 
 static int may_take(const AsyncRecords *self)
 {
-    if (self->current == NULL || self->ended || self->remaining == 0 || self->handed_out >= RECORDS_BETWEEN_PAUSES)
+    if (self->current == NULL || self->ended || self->remaining == 0 || self->returned_since_pause >= RECORDS_BETWEEN_PAUSES)
         return 0;
     int late = self->deadline < Py_HUGE_VAL ? is_late(self) : 0;
     return late < 0 ? -1 : !late;
@@ -194,7 +194,7 @@ static int may_take(const AsyncRecords *self)
 static int keep_outcome(AsyncRecords *self, enum Outcome outcome, PyObject *item)
 {
     if (outcome == ITEM_AWAITS) {
-        pending_set(&self->pending, AWAITABLE, item);
+        pending_set(&self->pending, PENDING_AWAITABLE, item);
         return 0;
     }
     if (outcome == NO_ITEM)
@@ -203,9 +203,9 @@ static int keep_outcome(AsyncRecords *self, enum Outcome outcome, PyObject *item
         PyErr_Clear(); /* the Records raise it again */
         return 0;
     }
-    if (outcome == READ_ERROR || self->pending.kind != RETRY || !PyErr_ExceptionMatches(PyExc_Exception))
+    if (outcome == READ_ERROR || self->pending.kind != PENDING_RETRY || !PyErr_ExceptionMatches(PyExc_Exception))
         return -1;
-    pending_set(&self->pending, FAILED, error_fetch());
+    pending_set(&self->pending, PENDING_FAILED, error_fetch());
     return 0;
 }
 
@@ -216,13 +216,13 @@ PyObject *stream_take(AsyncRecords *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "O!n:take", &PyList_Type, &items, &most))
         return NULL;
     if (self->waiting != NULL) {
-        refuse_second_reader();
+        raise_second_reader();
         return NULL;
     }
     self->in_flight = false;
     Records *first = self->current;
     while (taken < most && self->current == first) {
-        if (taken % ITEMS_BETWEEN_LOOKS == 0 || self->handed_out >= RECORDS_BETWEEN_PAUSES || self->remaining == 0) {
+        if (taken % ITEMS_BETWEEN_CLOCK_READS == 0 || self->returned_since_pause >= RECORDS_BETWEEN_PAUSES || self->remaining == 0) {
             int may = may_take(self);
             if (may < 0)
                 return NULL;

@@ -10,7 +10,7 @@ static PyTypeObject Step_Type;
 void step_finish(Step *self)
 {
     AsyncRecords *stream = self->stream;
-    self->state = DONE;
+    self->state = STEP_DONE;
     self->stream = NULL;
     if (stream != NULL && stream->waiting == self)
         stream->waiting = NULL;
@@ -30,10 +30,10 @@ static PySendResult failed(Step *self)
 static int begin_wait(Step *self, PyObject *awaitable, enum Wait wait)
 {
     AsyncRecords *stream = self->stream;
-    self->state = WAITING;
+    self->state = STEP_WAITING;
     self->wait = wait;
     stream->waiting = self;
-    stream->handed_out = 0;
+    stream->returned_since_pause = 0;
     if (awaitable == NULL)
         return -1;
     self->inner = await_iterator(awaitable);
@@ -45,12 +45,12 @@ static int wait_for_body(Step *self)
 {
     Records *current = self->stream->current;
     PyObject *awaitable = PyObject_CallMethod(current->bodies, "prepare", "O", (PyObject *)current);
-    return begin_wait(self, awaitable, FOR_BODY);
+    return begin_wait(self, awaitable, WAIT_BODY);
 }
 
 static int take_records(AsyncRecords *stream, PyObject *answer)
 {
-    if ((PyObject *)stream->pending.of != answer) /* the address of its Records may soon be that of others */
+    if ((PyObject *)stream->pending.records != answer) /* the address of its Records may soon be that of others */
         pending_clear(&stream->pending);
     if (answer == Py_None) {
         stream->ended = true;
@@ -75,13 +75,13 @@ static int take_answer(Step *self, PyObject *answer)
     Py_CLEAR(self->inner);
     stream->waiting = NULL;
     switch (self->wait) {
-    case FOR_MESSAGE:
-        pending_set(&stream->pending, MESSAGE, answer); /* delivered when its record is read again */
+    case WAIT_MESSAGE:
+        pending_set(&stream->pending, PENDING_MESSAGE, answer); /* delivered when its record is read again */
         return 0;
-    case FOR_RECORDS:
+    case WAIT_REFILL:
         return take_records(stream, answer);
-    case FOR_SKIP:
-        pending_set(&stream->pending, SKIP, NULL);
+    case WAIT_SKIP:
+        pending_set(&stream->pending, PENDING_SKIP, NULL);
         break;
     default:
         break;
@@ -94,10 +94,10 @@ static int take_answer(Step *self, PyObject *answer)
 static PySendResult yield_to_loop(Step *self, PyObject **result)
 {
     AsyncRecords *stream = self->stream;
-    self->state = PAUSED;
-    self->wait = FOR_NOTHING;
+    self->state = STEP_PAUSED;
+    self->wait = WAIT_NONE;
     stream->waiting = self;
-    stream->handed_out = 0;
+    stream->returned_since_pause = 0;
     if (stream->current != NULL) {
         stream->current->worked = 0;
         stream->current->paused = NOT_PAUSED;
@@ -171,12 +171,12 @@ static bool await_policy(Step *self, enum Outcome outcome)
         PyObject *awaitable;
         int asked = ask_about_error(stream->unreadable, &awaitable);
         if (asked > 0)
-            return begin_wait(self, awaitable, outcome == ITEM_ERROR ? FOR_SKIP : FOR_CORRUPT) == 0;
+            return begin_wait(self, awaitable, outcome == ITEM_ERROR ? WAIT_SKIP : WAIT_CORRUPT) == 0;
         if (asked < 0)
             return false;
     }
     if (outcome == ITEM_ERROR)
-        pending_set(&stream->pending, SKIP, NULL); /* the next request acknowledges it */
+        pending_set(&stream->pending, PENDING_SKIP, NULL); /* the next request acknowledges it */
     return false;
 }
 
@@ -192,7 +192,7 @@ static enum Outcome step_read(Step *self, int late, PyObject **item, bool *pause
     if (outcome == ITEM)
         return ITEM;
     if (outcome == ITEM_AWAITS)
-        return begin_wait(self, *item, FOR_MESSAGE) < 0 ? READ_ERROR : NO_ITEM;
+        return begin_wait(self, *item, WAIT_MESSAGE) < 0 ? READ_ERROR : NO_ITEM;
     int recovery = outcome == READ_ERROR ? recovered(stream) : 0;
     if (recovery < 0)
         return READ_ERROR;
@@ -203,14 +203,14 @@ static enum Outcome step_read(Step *self, int late, PyObject **item, bool *pause
     *pause = (reason != NOT_PAUSED && !for_body) || stream->ended;
     if (*pause)
         return NO_ITEM;
-    int begun = for_body ? wait_for_body(self) : begin_wait(self, PyObject_CallNoArgs(stream->refill), FOR_RECORDS);
+    int begun = for_body ? wait_for_body(self) : begin_wait(self, PyObject_CallNoArgs(stream->refill), WAIT_REFILL);
     return begun < 0 ? READ_ERROR : NO_ITEM;
 }
 
 /* The wait failed with the error that is set. 0: another wait has begun; -1: an error is set. */
 static int wait_failed(Step *self)
 {
-    if (self->wait != FOR_MESSAGE)
+    if (self->wait != WAIT_MESSAGE)
         return -1;
     Py_CLEAR(self->inner);
     self->stream->waiting = NULL;
@@ -241,9 +241,9 @@ static PySendResult drive(Step *self, PyObject *value, PyObject **result)
 static int must_refill(const Step *self)
 {
     const AsyncRecords *stream = self->stream;
-    if (!(stream->deadline < Py_HUGE_VAL) || self->wait == FOR_RECORDS || stream->ended)
+    if (!(stream->deadline < Py_HUGE_VAL) || self->wait == WAIT_REFILL || stream->ended)
         return 0;
-    return self->wait != FOR_NOTHING ? 1 : is_late(stream);
+    return self->wait != WAIT_NONE ? 1 : is_late(stream);
 }
 
 static PySendResult step_advance(Step *self, PyObject **result)
@@ -259,7 +259,7 @@ static PySendResult step_advance(Step *self, PyObject **result)
             PyErr_SetNone(PyExc_StopAsyncIteration);
             return failed(self);
         }
-        if (!late && stream->handed_out >= RECORDS_BETWEEN_PAUSES)
+        if (!late && stream->returned_since_pause >= RECORDS_BETWEEN_PAUSES)
             return yield_to_loop(self, result);
         switch (step_read(self, late, &answer, &pause)) {
         case ITEM:
@@ -284,7 +284,7 @@ static PySendResult step_advance(Step *self, PyObject **result)
 static PySendResult step_begin(Step *self, PyObject **result)
 {
     if (self->stream->waiting != NULL) {
-        refuse_second_reader();
+        raise_second_reader();
         return failed(self);
     }
     return step_advance(self, result);
@@ -292,7 +292,7 @@ static PySendResult step_begin(Step *self, PyObject **result)
 
 static int refuse(const Step *self)
 {
-    if (self->state == DONE)
+    if (self->state == STEP_DONE)
         PyErr_SetString(PyExc_RuntimeError, "cannot reuse already awaited AsyncRecords.__anext__()");
     else if (self->running)
         PyErr_SetString(PyExc_RuntimeError, "AsyncRecords.__anext__() is already running");
@@ -309,9 +309,9 @@ static PySendResult step_send(Step *self, PyObject *value, PyObject **result)
         return PYGEN_ERROR;
     Py_INCREF(self); /* code that runs meanwhile may drop the last other reference */
     self->running = true;
-    if (self->state == FRESH)
+    if (self->state == STEP_NEW)
         outcome = step_begin(self, result);
-    else if (self->state == PAUSED) {
+    else if (self->state == STEP_PAUSED) {
         self->stream->waiting = NULL;
         outcome = step_advance(self, result);
     }
@@ -369,7 +369,7 @@ static PyObject *step_throw(Step *self, PyObject *args)
 {
     if (refuse(self) < 0)
         return NULL;
-    if (self->state != WAITING)
+    if (self->state != STEP_WAITING)
         return raise_here(self, args);
     Py_INCREF(self);
     self->running = true;
@@ -381,7 +381,7 @@ static PyObject *step_throw(Step *self, PyObject *args)
 
 static PyObject *step_close(Step *self, PyObject *Py_UNUSED(ignored))
 {
-    if (self->state != DONE && refuse(self) < 0)
+    if (self->state != STEP_DONE && refuse(self) < 0)
         return NULL;
     PyObject *inner = self->inner ? Py_NewRef(self->inner) : NULL, *closed;
     if (inner != NULL && PyObject_HasAttrString(inner, "close"))
@@ -446,8 +446,8 @@ Step *step_new(void)
         return NULL;
     step->stream = NULL;
     step->inner = NULL;
-    step->state = DONE;
-    step->wait = FOR_NOTHING;
+    step->state = STEP_DONE;
+    step->wait = WAIT_NONE;
     step->running = false;
     PyObject_GC_Track(step);
     return step;

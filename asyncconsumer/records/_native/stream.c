@@ -20,10 +20,10 @@ static PyObject *stream_anext(AsyncRecords *self)
         if (step == NULL)
             return NULL;
     }
-    else if (step->state != DONE) /* abandoned: nobody but us knows it any more */
+    else if (step->state != STEP_DONE) /* abandoned: nobody but us knows it any more */
         step_finish(step);
-    step->state = FRESH;
-    step->wait = FOR_NOTHING;
+    step->state = STEP_NEW;
+    step->wait = WAIT_NONE;
     step->running = false;
     step->stream = (AsyncRecords *)Py_NewRef(self);
     Py_XSETREF(self->spare, (Step *)Py_NewRef(step));

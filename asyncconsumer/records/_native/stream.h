@@ -9,10 +9,10 @@
 typedef struct Step Step;
 
 /* A record that was read and put back, because its message was not ready. `of` and `offset` say which one. */
-enum Pending { NOTHING, RETRY, AWAITABLE, FAILED, MESSAGE, SKIP };
+enum Pending { PENDING_NONE, PENDING_RETRY, PENDING_AWAITABLE, PENDING_FAILED, PENDING_MESSAGE, PENDING_SKIP };
 typedef struct {
     enum Pending kind;
-    Records *of;           /* not counted as a reference: only compared, and cleared before others are current */
+    Records *records;      /* not counted as a reference: only compared, and cleared before others are current */
     int64_t offset;
     PyObject *record;      /* after the interceptors, which are called once */
     PyObject *value;       /* the awaitable, the error or the message */
@@ -35,24 +35,24 @@ typedef struct {
     PyObject *unreadable;  /* asked of an error what to await before the next record is read; or NULL */
     long long remaining;   /* records that may still be handed out; -1: no limit */
     PendingRecord pending;
-    int handed_out;        /* records since the event loop last had a chance to run */
+    int returned_since_pause;        /* records since the event loop last had a chance to run */
 } AsyncRecords;
 
-enum State { FRESH, WAITING, PAUSED, DONE };
+enum StepState { STEP_NEW, STEP_WAITING, STEP_PAUSED, STEP_DONE };
 enum Wait {
-    FOR_NOTHING,
-    FOR_RECORDS,           /* refill() */
-    FOR_BODY,              /* a large body of the current records is decompressed in a thread */
-    FOR_MESSAGE,           /* a deserializer */
-    FOR_SKIP,              /* the policy for an unreadable record, which is skipped after it */
-    FOR_CORRUPT,           /* the policy for a corrupt batch */
+    WAIT_NONE,
+    WAIT_REFILL,           /* refill() */
+    WAIT_BODY,              /* a large body of the current records is decompressed in a thread */
+    WAIT_MESSAGE,           /* a deserializer */
+    WAIT_SKIP,              /* the policy for an unreadable record, which is skipped after it */
+    WAIT_CORRUPT,           /* the policy for a corrupt batch */
 };
 
 struct Step {
     PyObject_HEAD
     AsyncRecords *stream;  /* NULL once done: an idle spare must not hold its holder */
     PyObject *inner;       /* the iterator that WAITING drives */
-    enum State state;
+    enum StepState state;
     enum Wait wait;        /* what WAITING waits for; after that, what it has waited for */
     bool running;          /* on the stack right now: whoever comes again is refused */
 };
@@ -77,7 +77,7 @@ int is_late(const AsyncRecords *stream);
 PyObject *stream_take(AsyncRecords *self, PyObject *args);
 
 /* Sets the exception for a task that reads while another one waits. */
-static inline void refuse_second_reader(void)
+static inline void raise_second_reader(void)
 {
     PyErr_SetString(PyExc_RuntimeError, "another task already waits for the next record of this stream. "
                                         "Read it from one task, or use `streams(n)`");
