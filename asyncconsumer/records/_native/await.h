@@ -1,4 +1,4 @@
-/* await.c, stop.c: the parts of awaitables, as `await` drives them. */
+/* await.c, stop.c: the protocol by which `await` drives awaitables. */
 
 #ifndef ASYNCCONSUMER_AWAIT_H
 #define ASYNCCONSUMER_AWAIT_H
@@ -7,22 +7,22 @@
 #include <Python.h>
 #include <stdbool.h>
 
-/* Whether it was made by a generator function with `types.coroutine`. */
+/* Whether a generator function with `types.coroutine` created the object. */
 bool is_generator_coroutine(PyObject *object);
 
-/* What `await` would iterate over. Steals `awaitable`; NULL with an exception. */
+/* Returns the iterator that `await` would use. Steals `awaitable`. NULL with an exception. */
 PyObject *await_iterator(PyObject *awaitable);
 
-/* The answer of a method or of tp_iternext for an outcome of am_send. Steals `result`. */
+/* Converts the outcome of am_send to the result of a method or of tp_iternext. Steals `result`. */
 PyObject *method_result(PySendResult outcome, PyObject *result);
 
-/* The value of the StopIteration that is set; NULL if another exception is set. */
+/* Returns the value of the StopIteration that is set. Returns NULL if another exception is set. */
 PyObject *stop_iteration_value(void);
 
-/* Sets the exception of the arguments of throw(). */
+/* Sets the exception that the arguments of throw() name. */
 void raise_thrown(PyObject *args);
 
-/* Raise a StopIteration with a value, which is stolen. */
+/* Raises a StopIteration with a value, which is stolen. */
 void raise_stop_iteration(PyObject *value);
 int stop_prepare(void);
 

@@ -1,4 +1,4 @@
-/* Reading one record of a batch of magic 2. In line, because it is most of the work there is. */
+/* The parser for one record of a batch of magic 2. It is inline, because it takes most of the decoding time. */
 
 #ifndef ASYNCCONSUMER_BATCH_H
 #define ASYNCCONSUMER_BATCH_H
@@ -6,10 +6,10 @@
 #include "native.h"
 
 enum {
-    BATCH_HEADER_SIZE = 61,      /* all of a batch before its records */
-    MIN_RECORD_SIZE = 7,     /* length, attributes, two deltas, two lengths, number of headers */
+    BATCH_HEADER_SIZE = 61, /* bytes before the records */
+    MIN_RECORD_SIZE = 7,    /* length, attributes, two deltas, two lengths, number of headers */
     MIN_HEADER_SIZE = 2,
-    MAX_HEADERS = 1 << 16, /* of one record: of each two bytes three objects would be made */
+    MAX_HEADERS = 1 << 16,  /* of one record: every two bytes could become three objects */
 };
 
 static inline bool is_utf8(const uint8_t *at, int64_t length)
@@ -26,7 +26,7 @@ static inline bool is_utf8(const uint8_t *at, int64_t length)
     return text != NULL;
 }
 
-/* A length and that many bytes; -1 is null. */
+/* Reads a length and that many bytes. A length of -1 means null. */
 static inline Reason read_bytes(Reader *r, const uint8_t **at, int32_t *length, Reason if_negative)
 {
     int64_t size;
@@ -83,7 +83,7 @@ static inline Reason parse_record(Records *self, ParsedRecord *parsed)
     r.end = r.position + length;
     if (length == 0)
         return REASON_CUT_OFF;
-    r.position++; /* attributes: none are defined */
+    r.position++; /* attributes: Kafka defines none for records */
     if ((bad = read_varlong(&r, &timestamp)) != NULL || (bad = read_varint(&r, &delta)) != NULL
         || (bad = read_bytes(&r, &parsed->key, &parsed->key_length, "a negative key length")) != NULL
         || (bad = read_bytes(&r, &parsed->value, &parsed->value_length, "a negative value length")) != NULL

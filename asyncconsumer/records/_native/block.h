@@ -10,13 +10,13 @@ typedef struct {
     PyObject *records;      /* a list */
     int64_t *ends;          /* for each record, the size of it and of all before it */
     Py_ssize_t count, room; /* of `ends` */
-    Py_ssize_t index;       /* records from here on are not started */
-    Py_ssize_t counted;     /* for the ledger, which sets it */
+    Py_ssize_t index;       /* processing of the records from this index on has not started */
+    Py_ssize_t counted;     /* records before this index are not in flight any more; set by the ledger */
 } RecordBlock;
 
 extern PyTypeObject RecordBlock_Type;
 
-/* The next record that is not started, borrowed; NULL if there is none. */
+/* Returns a borrowed reference to the next record that has not started, or NULL if there is none. */
 static inline PyObject *block_next(const RecordBlock *self)
 {
     bool exists = self->records != NULL && self->index >= 0 && self->index < PyList_GET_SIZE(self->records);

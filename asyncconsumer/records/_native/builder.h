@@ -1,4 +1,4 @@
-/* MessageBuilder, which makes messages of records. */
+/* MessageBuilder: creates messages from records. */
 
 #ifndef ASYNCCONSUMER_BUILDER_H
 #define ASYNCCONSUMER_BUILDER_H
@@ -7,26 +7,27 @@
 
 typedef struct {
     PyObject_HEAD
-    PyObject *key, *value;        /* functions of bytes or of a record; NULL: the bytes are kept */
+    PyObject *key, *value;      /* functions of bytes or of a record, or NULL to keep the bytes */
     bool key_takes_record, value_takes_record;
-    PyObject *commit;             /* commits a message; or NULL */
-    PyObject *fail;               /* raises the error for a failed function; or NULL */
-    PyObject *interceptors;       /* a tuple of functions of a record */
-    PyTypeObject *message_type;   /* Message, or a subclass */
-    PyObject *intercept_failed;   /* called with the error of an interceptor and the record */
+    PyObject *commit;           /* the function that commits a message, or NULL */
+    PyObject *fail;             /* the function that raises the error for a failed deserializer, or NULL */
+    PyObject *interceptors;     /* a tuple of functions of a record */
+    PyTypeObject *message_type; /* Message or a subclass */
+    PyObject *intercept_failed; /* called with the error of an interceptor, and the record */
 } MessageBuilder;
 
 extern PyTypeObject MessageBuilder_Type;
 
 enum Built { BUILD_ERROR = -1, BUILD_AWAITS, BUILD_DONE };
 
-/* Returns the record after all interceptors. Steals `record`; NULL with an exception. */
+/* Returns the record after all interceptors. Steals `record`. NULL with an exception. */
 PyObject *builder_intercept(MessageBuilder *self, PyObject *record);
 
 /* BUILD_DONE: *made is the message. BUILD_AWAITS: *made is an awaitable that returns the message. */
 enum Built builder_build(MessageBuilder *self, PyObject *record, PyObject **made);
 
-/* The same for a record that is no object yet. Unless it is done, *record is the record, or NULL without memory. */
+/* The same for a record without an object. Except for BUILD_DONE, *record is then the Record, or NULL if it could
+   not be created. */
 enum Built builder_build_at(MessageBuilder *self, const Records *from, const ParsedRecord *parsed, PyObject **record,
                             PyObject **made);
 

@@ -12,7 +12,7 @@ static inline double seconds_of(clockid_t clock)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* The coarse clocks cost a few nanoseconds, and are late by a few milliseconds at the most. */
+/* Reading a coarse clock takes a few nanoseconds. Its time is up to a few milliseconds old. */
 static inline double monotonic_seconds(void)
 {
 #ifdef CLOCK_MONOTONIC_COARSE

@@ -1,4 +1,4 @@
-/* Exceptions as single objects, as Python 3.12 has them. */
+/* Exceptions as single objects, as in Python 3.12. */
 
 #ifndef ASYNCCONSUMER_ERRORS_H
 #define ASYNCCONSUMER_ERRORS_H
@@ -6,7 +6,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-/* Clears the exception that is set, and returns it; NULL if there is none. */
+/* Clears the exception that is set and returns it, or returns NULL if there is none. */
 static inline PyObject *error_fetch(void)
 {
 #if PY_VERSION_HEX < 0x030C0000
@@ -25,7 +25,7 @@ static inline PyObject *error_fetch(void)
 #endif
 }
 
-/* Sets an exception, which is stolen. NULL clears the one that is set. */
+/* Sets an exception, which is stolen. NULL clears the exception that is set. */
 static inline void error_raise(PyObject *error)
 {
 #if PY_VERSION_HEX < 0x030C0000
@@ -35,7 +35,7 @@ static inline void error_raise(PyObject *error)
 #endif
 }
 
-/* Drops the result of a call, or its exception. */
+/* Ignores the result of a call, or its exception. */
 static inline void ignore_result(PyObject *result)
 {
     if (result == NULL)

@@ -1,4 +1,4 @@
-/* Long inputs of a CRC-32C, sixty-four bytes at a time, where the processor can multiply so many. */
+/* CRC-32C of long inputs, 64 bytes per instruction, on processors with AVX-512 and wide carry-less multiplication. */
 
 #ifndef ASYNCCONSUMER_FOLDING_H
 #define ASYNCCONSUMER_FOLDING_H
@@ -6,13 +6,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { FOLDED = 256 }; /* bytes that stand for all that was folded */
+enum { FOLDED = 256 }; /* size of the result of `fold` */
 
-/* Whether this processor can; tells how `fold` is to multiply. Call once, before it. */
+/* Returns whether this processor has the instructions. Must be called before `fold`. */
 int folding_prepare(uint32_t polynomial);
 
-/* Folds as much as it can of at least FOLDED bytes, and tells how much: the CRC of `folded`, begun with
-   zero, is that of what was folded, begun with `crc`. */
+/* Folds as much as possible of FOLDED or more bytes, and returns the number of folded bytes. Their CRC with the
+   initial value `crc` equals the CRC of `folded` with the initial value 0. */
 size_t fold(uint32_t crc, const uint8_t *at, size_t length, uint8_t folded[FOLDED]);
 
 #endif

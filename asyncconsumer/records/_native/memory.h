@@ -1,7 +1,7 @@
-/* Memory for columns and for frames that is used again while it is still warm.
+/* Memory for columns and frames that is reused while it is in the processor's cache.
 
-   A fresh megabyte costs more in page faults than decoding into it costs in time (measured: 56 of
-   93 ns a record). So blocks of arrays that were let go are kept, a few and not too many bytes. */
+   The page faults of a fresh megabyte take more time than decoding into it (56 of 93 ns per record, measured). So a
+   few freed blocks are kept for reuse. */
 
 #ifndef ASYNCCONSUMER_MEMORY_H
 #define ASYNCCONSUMER_MEMORY_H
@@ -18,7 +18,7 @@ typedef struct {
 int buffer_grow(Buffer *buffer, Py_ssize_t extra);
 void buffer_free(Buffer *buffer);
 
-/* What was written, as an object with the buffer protocol; the Buffer is empty afterwards. */
+/* Returns the written bytes as an object with the buffer protocol. The Buffer is empty afterwards. */
 PyObject *buffer_finish(Buffer *buffer);
 
 static inline char *buffer_extend(Buffer *buffer, Py_ssize_t extra)
@@ -39,7 +39,7 @@ static inline int buffer_append(Buffer *buffer, const void *data, Py_ssize_t len
     return 0;
 }
 
-/* The memory of what buffer_finish gave. */
+/* The object that owns the memory of a Buffer. */
 typedef struct {
     PyObject_HEAD
     Buffer memory;

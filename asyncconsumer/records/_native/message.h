@@ -7,25 +7,25 @@
 
 typedef struct {
     PyObject_HEAD
-    PyObject *topic, *partition, *offset, *timestamp, *headers; /* as in the record; Python reads slots fastest */
+    PyObject *topic, *partition, *offset, *timestamp, *headers; /* as in the record */
     PyObject *key, *value;             /* deserialized; NULL until the message is complete */
     PyObject *key_bytes, *value_bytes; /* the bytes of the record, or None */
-    PyObject *record;                  /* NULL until it is needed: most messages never need it */
-    PyObject *committing;              /* commits this message; or NULL */
+    PyObject *record;                  /* NULL until it is needed, because most messages do not need it */
+    PyObject *committing;              /* the function that commits this message, or NULL */
     signed char timestamp_type;
 } Message;
 
 extern PyTypeObject Message_Type;
 
-/* New messages of `type`, which is Message or a subclass, for a record in the bytes or as an object. They are complete
-   after message_complete; the `__init__` of a subclass is not called. */
+/* Create messages of `type`, which is Message or a subclass. They are complete after message_complete(). The
+   `__init__` of a subclass is not called. */
 Message *message_from_parsed(PyTypeObject *type, PyObject *topic, PyObject *partition, const ParsedRecord *parsed);
 Message *message_from_record(PyTypeObject *type, PyObject *record);
 
 /* Steals `key` and `value`. `commit` may be NULL. */
 void message_complete(Message *self, PyObject *key, PyObject *value, PyObject *commit);
 
-/* The record, as a borrowed reference; NULL with an exception. */
+/* Returns the record as a borrowed reference. NULL with an exception. */
 PyObject *message_record(Message *self);
 
 int message_prepare(PyObject *module);

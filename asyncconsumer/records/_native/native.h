@@ -1,4 +1,4 @@
-/* What the parts of the compiled decoder know of each other. */
+/* The declarations that the modules of the compiled decoder share. */
 
 #ifndef ASYNCCONSUMER_NATIVE_H
 #define ASYNCCONSUMER_NATIVE_H
@@ -10,53 +10,55 @@
 
 #include "reader.h"
 
-/* --- record.c: one record, as the user sees it ------------------------------------------- */
+/* --- record.c: the class of records -------------------------------------------- */
 
 typedef struct {
     PyObject_HEAD
-    PyObject *topic, *partition, *offset, *timestamp, *key, *value, *headers; /* Python reads slots fastest */
+    /* Python reads members faster than properties. */
+    PyObject *topic, *partition, *offset, *timestamp, *key, *value, *headers;
     signed char timestamp_type;
 } Record;
 
 extern PyTypeObject Record_Type;
 int record_prepare(PyObject *module);
 
-/* Where one record lies in the bytes; nothing is copied and no object made yet. */
+/* The fields of a record as positions in a buffer, before any object is created. */
 typedef struct {
     int64_t offset, timestamp;
     int8_t timestamp_type;
-    const uint8_t *key, *value;       /* NULL: null */
+    const uint8_t *key, *value; /* NULL: null */
     int32_t key_length, value_length;
     const uint8_t *headers, *headers_end;
     int32_t header_count;
-    const uint8_t *start;             /* of the record itself: what unread goes back to */
+    const uint8_t *start;       /* start of the record, for walk_unread() */
     int64_t next_offset_before;
 } ParsedRecord;
 
 PyObject *record_create(PyObject *topic, PyObject *partition, const ParsedRecord *parsed);
 
-/* The headers of a record as a tuple, which is the same object for all records without headers. */
+/* Returns the headers of a record as a tuple. All records without headers share one tuple. */
 PyObject *headers_create(const ParsedRecord *parsed);
 
-/* A Record of parts that other records were made of. */
+/* Creates a Record from objects, which other records may share. */
 PyObject *record_create_from_parts(PyObject *topic, PyObject *partition, PyObject *offset, PyObject *timestamp,
                                    signed char timestamp_type, PyObject *key, PyObject *value, PyObject *headers);
 
 enum { WORK_BETWEEN_PAUSES = 4 << 20 }; /* bytes decompressed before the event loop runs again */
 
-/* As asyncconsumer.records.pauses.Pause: more follows, when the event loop ran or when prepare() was called. */
+/* The values of asyncconsumer.records.pauses.Pause. More records follow after the event loop ran, or after
+   prepare(). */
 enum Pause { NOT_PAUSED, PAUSED_FOR_LOOP, PAUSED_FOR_BODY };
 
 /* --- walk.c, batch.c, legacy.c: from batch to batch, from record to record -------------------------- */
 
 /* A compressed body of a record batch or of a wrapper message. */
 typedef struct {
-    const uint8_t *data;              /* NULL: the current entry has no compressed body */
+    const uint8_t *data;   /* NULL: the current entry has no compressed body */
     int64_t length;
     int codec;
-    int64_t max_size;                 /* limit for the decompressed size */
-    int64_t resume_offset;            /* offset after the body, at which reading continues if the body is corrupt */
-    int64_t size;                     /* decompressed size */
+    int64_t max_size;      /* limit for the decompressed size */
+    int64_t resume_offset; /* offset after the body, at which reading continues if the body is corrupt */
+    int64_t size;          /* decompressed size */
 } CompressedBody;
 
 typedef struct {
@@ -117,14 +119,14 @@ typedef struct {
 extern PyTypeObject Records_Type;
 int walk_prepare(void);
 
-/* 1: *sight is the next record; 0: there is none, or it paused; -1: a Python error is set.
-   What these call returns -1 without an error for PAUSED_FOR_BODY. */
+/* Returns 1 if *parsed is the next record, 0 at the end or at a pause, and -1 with an exception. The functions that
+   it calls return -1 without an exception for PAUSED_FOR_BODY. */
 int walk_next(Records *self, ParsedRecord *parsed);
 void walk_unread(Records *self, const ParsedRecord *parsed);
 int walk_skip_corrupt(Records *self);
 void walk_release(Records *self);
 
-/* For these and inflate.c among each other. -1 is an error, mostly CorruptRecords. */
+/* Used by walk.c, batch.c, legacy.c and body.c. These functions return -1 with an exception, mostly CorruptRecords. */
 int walk_corrupt(Records *self, int64_t resume, const char *reason, ...);
 int walk_corrupt_text(Records *self, int64_t resume, PyObject *reason);
 int64_t walk_following_offset(const Records *self);
@@ -135,7 +137,7 @@ int legacy_open(Records *self, const uint8_t *entry, const uint8_t *entry_end);
 Reason legacy_parse_record(Records *self, ParsedRecord *parsed);
 const uint8_t *legacy_message_after(const Records *self, const uint8_t *at);
 
-/* --- inflate.c ------------------------------------------------------------------------------ */
+/* --- body.c ------------------------------------------------------------------------------ */
 
 int body_prepare(void);
 int body_decompress(Records *self, const CompressedBody *compressed);
@@ -148,26 +150,27 @@ int body_share(Records *self);
 
 int records_prepare(PyObject *module);
 
-/* Around everything that reads the bytes. -1 with an exception: somebody else reads them.
+/* Every function that reads the bytes calls this first. It returns -1 with an exception if another function is reading.
 
-   Objects made on the way may start the garbage collector (up to Python 3.11 inside any allocation), and
-   errors and codecs run Python. Finalizers and other threads could close the Records meanwhile, and the
-   bytes would be gone. They are refused instead. */
+   Creating objects may start the garbage collector (up to Python 3.11 in any allocation), and errors and codecs run
+   Python code. Finalizers and other threads could close the Records meanwhile, which would free the bytes. So they
+   are refused. */
 int records_enter(Records *self);
 static inline void records_leave(Records *self) { self->busy = false; }
 
-/* Whether a thread prepares the next body. It is a pause, unless they are closed after that. */
+/* Whether prepare() is running in another thread, so that the caller has to wait for it. Sets `paused`. */
 bool records_pause_while_preparing(Records *self);
 
-/* The next Record as an object; NULL without an exception at the end, or at a pause. Steals nothing. */
+/* Returns the next Record. Returns NULL without an exception at the end or at a pause. */
 PyObject *records_next(Records *self);
 
-/* Sights the next record for callers that make an object of it, and may put it back. Until records_settle, nobody else
-   reads or evicts these Records, and close() is delayed. False: there is nothing to settle, and maybe an exception. */
+/* Parses the next record for a caller that creates an object from it, and that may put it back. Until
+   records_end_read(), the Records cannot be read or evicted, and close() is delayed. If the result is false,
+   records_end_read() must not be called, and an exception may be set. */
 bool records_begin_read(Records *self, ParsedRecord *parsed);
 void records_end_read(Records *self, const ParsedRecord *put_back);
 
-/* --- stream.c, loop.c, columns.c, answer.c, ends.c, encoder.c, call.c, block.c, run.c ------------------------------ */
+/* --- the other modules ------------------------------------------------------------------------- */
 
 int stream_prepare(PyObject *module);
 int loop_prepare(PyObject *module);

@@ -1,6 +1,6 @@
-/* A cursor over bytes that were not written by us: every read says whether it fitted.
+/* A cursor over untrusted bytes. Each read checks that its bytes exist.
 
-   A function that can fail returns NULL when it went well and otherwise the reason, in words. */
+   A function that can fail returns NULL on success, and the reason as text on failure. */
 
 #ifndef ASYNCCONSUMER_READER_H
 #define ASYNCCONSUMER_READER_H
@@ -34,12 +34,12 @@ static inline uint32_t be32(const uint8_t *at)
 
 static inline uint64_t be64(const uint8_t *at) { return (uint64_t)be32(at) << 32 | be32(at + 4); }
 
-/* Signed, as nearly everything in the protocol is. */
+/* Most numbers in the protocol are signed. */
 static inline int16_t int16_at(const uint8_t *at) { return (int16_t)be16(at); }
 static inline int32_t int32_at(const uint8_t *at) { return (int32_t)be32(at); }
 static inline int64_t int64_at(const uint8_t *at) { return (int64_t)be64(at); }
 
-/* `bits` is 32 or 64: what the value must fit, as a constant so that it folds away. */
+/* `bits` is the size of the type, 32 or 64. It is a constant, so that the compiler removes branches. */
 static inline Reason read_unsigned_varint(Reader *r, int bits, uint64_t *out)
 {
     uint64_t value = 0;
@@ -60,7 +60,7 @@ static inline Reason read_unsigned_varint(Reader *r, int bits, uint64_t *out)
 
 static inline int64_t unzigzag(uint64_t value) { return (int64_t)(value >> 1) ^ -(int64_t)(value & 1); }
 
-/* One byte and two bytes are nearly all there are. */
+/* Reads a varint of one or two bytes. Nearly all varints are that short. */
 static inline bool read_short_varint(Reader *r, int64_t *out)
 {
     if (r->end - r->position < 2)
