@@ -12,14 +12,14 @@ enum {
     MAX_HEADERS = 1 << 16,  /* of one record: every two bytes could become three objects */
 };
 
-static inline bool is_utf8(const uint8_t *at, int64_t length)
+static inline bool is_utf8(const uint8_t *data, int64_t length)
 {
     int64_t i = 0;
-    while (i < length && at[i] < 0x80)
+    while (i < length && data[i] < 0x80)
         i++;
     if (i == length)
         return true;
-    PyObject *text = PyUnicode_DecodeUTF8((const char *)at, (Py_ssize_t)length, NULL);
+    PyObject *text = PyUnicode_DecodeUTF8((const char *)data, (Py_ssize_t)length, NULL);
     if (text == NULL)
         PyErr_Clear();
     Py_XDECREF(text);
@@ -27,17 +27,17 @@ static inline bool is_utf8(const uint8_t *at, int64_t length)
 }
 
 /* Reads a length and that many bytes. A length of -1 means null. */
-static inline Reason read_bytes(Reader *r, const uint8_t **at, int32_t *length, Reason if_negative)
+static inline Reason read_bytes(Reader *r, const uint8_t **data, int32_t *length, Reason if_negative)
 {
     int64_t size;
-    Reason bad = read_varint(r, &size);
-    if (bad != NULL)
-        return bad;
+    Reason reason = read_varint(r, &size);
+    if (reason != NULL)
+        return reason;
     if (size < -1)
         return if_negative;
     if (size > bytes_left(r))
         return REASON_CUT_OFF;
-    *at = size < 0 ? NULL : r->position;
+    *data = size < 0 ? NULL : r->position;
     *length = (int32_t)size;
     if (size > 0)
         r->position += size;
@@ -53,18 +53,18 @@ static inline Reason check_headers(Reader *r, int64_t count)
     if (count > MAX_HEADERS)
         return "more than 65536 headers";
     for (; count > 0; count--) {
-        const uint8_t *at;
+        const uint8_t *data;
         int32_t length;
-        Reason bad = read_bytes(r, &at, &length, "a negative header key length");
-        if (bad != NULL)
-            return bad;
-        if (at == NULL)
+        Reason reason = read_bytes(r, &data, &length, "a negative header key length");
+        if (reason != NULL)
+            return reason;
+        if (data == NULL)
             return "a negative header key length";
-        if (!is_utf8(at, length))
+        if (!is_utf8(data, length))
             return "a header key that is not UTF-8";
-        bad = read_bytes(r, &at, &length, "a negative header value length");
-        if (bad != NULL)
-            return bad;
+        reason = read_bytes(r, &data, &length, "a negative header value length");
+        if (reason != NULL)
+            return reason;
     }
     return NULL;
 }
@@ -73,9 +73,9 @@ static inline Reason parse_record(Records *self, ParsedRecord *parsed)
 {
     Reader r = {self->next_record, self->body_end};
     int64_t length, timestamp, delta, headers;
-    Reason bad = read_varint(&r, &length);
-    if (bad != NULL)
-        return bad;
+    Reason reason = read_varint(&r, &length);
+    if (reason != NULL)
+        return reason;
     if (length < 0)
         return "a negative length";
     if (length > bytes_left(&r))
@@ -84,15 +84,15 @@ static inline Reason parse_record(Records *self, ParsedRecord *parsed)
     if (length == 0)
         return REASON_CUT_OFF;
     r.position++; /* attributes: Kafka defines none for records */
-    if ((bad = read_varlong(&r, &timestamp)) != NULL || (bad = read_varint(&r, &delta)) != NULL
-        || (bad = read_bytes(&r, &parsed->key, &parsed->key_length, "a negative key length")) != NULL
-        || (bad = read_bytes(&r, &parsed->value, &parsed->value_length, "a negative value length")) != NULL
-        || (bad = read_varint(&r, &headers)) != NULL)
-        return bad;
+    if ((reason = read_varlong(&r, &timestamp)) != NULL || (reason = read_varint(&r, &delta)) != NULL
+        || (reason = read_bytes(&r, &parsed->key, &parsed->key_length, "a negative key length")) != NULL
+        || (reason = read_bytes(&r, &parsed->value, &parsed->value_length, "a negative value length")) != NULL
+        || (reason = read_varint(&r, &headers)) != NULL)
+        return reason;
     parsed->headers = r.position;
     parsed->header_count = (int32_t)headers;
-    if (headers != 0 && (bad = check_headers(&r, headers)) != NULL)
-        return bad;
+    if (headers != 0 && (reason = check_headers(&r, headers)) != NULL)
+        return reason;
     parsed->headers_end = r.position;
     if (r.position != r.end)
         return "a length that does not match its fields";

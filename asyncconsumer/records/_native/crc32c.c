@@ -91,7 +91,7 @@ static LANES_WITH inline uint64_t CRC_1(uint64_t crc, uint8_t byte)
 
 #ifdef LANES_WITH
 
-enum { LONG_LANE = 2048, SHORT_LANE = 128, LEAST_TO_FOLD = 4 * FOLDED };
+enum { LONG_LANE = 2048, SHORT_LANE = 128, MIN_LENGTH_TO_FOLD = 4 * FOLDED_SIZE };
 
 typedef uint32_t Shift[4][256];
 
@@ -149,11 +149,11 @@ static uint32_t crc32c_by_instruction(const uint8_t *at, size_t length)
 
 static uint32_t crc32c_by_folding(const uint8_t *at, size_t length)
 {
-    uint8_t folded[FOLDED];
-    if (length < LEAST_TO_FOLD)
+    uint8_t folded[FOLDED_SIZE];
+    if (length < MIN_LENGTH_TO_FOLD)
         return crc32c_by_instruction(at, length);
     size_t taken = fold(0xFFFFFFFFu, at, length, folded);
-    uint32_t crc = update_by_instruction(0, folded, FOLDED);
+    uint32_t crc = update_by_instruction(0, folded, FOLDED_SIZE);
     return ~update_by_instruction(crc, at + taken, length - taken);
 }
 

@@ -25,8 +25,8 @@ static uint32_t power(uint32_t polynomial, int exponent)
 
 int folding_prepare(uint32_t polynomial)
 {
-    first_half = (uint64_t)power(polynomial, 8 * FOLDED + 32) << 1;
-    second_half = (uint64_t)power(polynomial, 8 * FOLDED - 32) << 1;
+    first_half = (uint64_t)power(polynomial, 8 * FOLDED_SIZE + 32) << 1;
+    second_half = (uint64_t)power(polynomial, 8 * FOLDED_SIZE - 32) << 1;
     __builtin_cpu_init();
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq");
 }
@@ -37,13 +37,13 @@ static WIDE inline __m512i carried(__m512i lanes, __m512i by, const uint8_t *ont
     return _mm512_ternarylogic_epi64(first, second, _mm512_loadu_si512(onto), 0x96); /* exclusive or */
 }
 
-WIDE size_t fold(uint32_t crc, const uint8_t *at, size_t length, uint8_t folded[FOLDED])
+WIDE size_t fold(uint32_t crc, const uint8_t *at, size_t length, uint8_t folded[FOLDED_SIZE])
 {
     const __m512i by = _mm512_broadcast_i32x4(_mm_set_epi64x((long long)second_half, (long long)first_half));
     const uint8_t *begin = at;
     __m512i a = _mm512_xor_si512(_mm512_loadu_si512(at), _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)crc)));
     __m512i b = _mm512_loadu_si512(at + 64), c = _mm512_loadu_si512(at + 128), d = _mm512_loadu_si512(at + 192);
-    for (at += FOLDED, length -= FOLDED; length >= FOLDED; at += FOLDED, length -= FOLDED) {
+    for (at += FOLDED_SIZE, length -= FOLDED_SIZE; length >= FOLDED_SIZE; at += FOLDED_SIZE, length -= FOLDED_SIZE) {
         a = carried(a, by, at);
         b = carried(b, by, at + 64);
         c = carried(c, by, at + 128);
@@ -60,6 +60,6 @@ WIDE size_t fold(uint32_t crc, const uint8_t *at, size_t length, uint8_t folded[
 
 int folding_prepare(uint32_t polynomial) { return 0; }
 
-size_t fold(uint32_t crc, const uint8_t *at, size_t length, uint8_t folded[FOLDED]) { return 0; }
+size_t fold(uint32_t crc, const uint8_t *at, size_t length, uint8_t folded[FOLDED_SIZE]) { return 0; }
 
 #endif

@@ -72,8 +72,8 @@ static int take_kept(Buffer *buffer, Py_ssize_t room)
     if (best < 0)
         return -1;
     buffer->start = kept[best].start;
-    buffer->room = kept[best].room;
-    kept_bytes -= buffer->room;
+    buffer->capacity = kept[best].room;
+    kept_bytes -= buffer->capacity;
     kept[best] = kept[--kept_count];
     return 0;
 }
@@ -82,13 +82,13 @@ int buffer_grow(Buffer *buffer, Py_ssize_t extra)
 {
     Buffer larger = {NULL, buffer->used, 0};
     Py_ssize_t room = buffer->used + extra;
-    if (room < 2 * buffer->room)
-        room = 2 * buffer->room;
+    if (room < 2 * buffer->capacity)
+        room = 2 * buffer->capacity;
     if (room < LEAST_ROOM)
         room = LEAST_ROOM;
     if (take_kept(&larger, room) < 0) {
         larger.start = allocate(room);
-        larger.room = room;
+        larger.capacity = room;
         if (larger.start == NULL) {
             PyErr_NoMemory();
             return -1;
@@ -96,7 +96,7 @@ int buffer_grow(Buffer *buffer, Py_ssize_t extra)
     }
     if (buffer->start != NULL) {
         memcpy(larger.start, buffer->start, (size_t)buffer->used);
-        give_back(buffer->start, buffer->room);
+        give_back(buffer->start, buffer->capacity);
     }
     *buffer = larger;
     return 0;
@@ -105,7 +105,7 @@ int buffer_grow(Buffer *buffer, Py_ssize_t extra)
 void buffer_free(Buffer *buffer)
 {
     if (buffer->start != NULL)
-        give_back(buffer->start, buffer->room);
+        give_back(buffer->start, buffer->capacity);
     *buffer = (Buffer){NULL, 0, 0};
 }
 
@@ -118,14 +118,14 @@ PyObject *buffer_finish(Buffer *buffer)
     Slab *slab = PyObject_New(Slab, &Slab_Type);
     if (slab == NULL)
         return NULL;
-    if (buffer->room > LEAST_KEPT && buffer->used < buffer->room / 4) { /* who keeps it keeps all of it */
+    if (buffer->capacity > LEAST_KEPT && buffer->used < buffer->capacity / 4) { /* who keeps it keeps all of it */
         Py_ssize_t room = buffer->used > 0 ? buffer->used : 1;
         char *less = allocate(room);
         if (less != NULL) {
             memcpy(less, buffer->start, (size_t)buffer->used);
-            release(buffer->start, buffer->room);
+            release(buffer->start, buffer->capacity);
             buffer->start = less;
-            buffer->room = room;
+            buffer->capacity = room;
         }
     }
     slab->memory = *buffer;

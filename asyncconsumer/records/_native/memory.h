@@ -12,7 +12,7 @@
 
 typedef struct {
     char *start;
-    Py_ssize_t used, room;
+    Py_ssize_t used, capacity;
 } Buffer;
 
 int buffer_grow(Buffer *buffer, Py_ssize_t extra);
@@ -23,19 +23,19 @@ PyObject *buffer_finish(Buffer *buffer);
 
 static inline char *buffer_extend(Buffer *buffer, Py_ssize_t extra)
 {
-    if (buffer->room - buffer->used < extra && buffer_grow(buffer, extra) < 0)
+    if (buffer->capacity - buffer->used < extra && buffer_grow(buffer, extra) < 0)
         return NULL;
-    char *at = buffer->start + buffer->used;
+    char *position = buffer->start + buffer->used;
     buffer->used += extra;
-    return at;
+    return position;
 }
 
 static inline int buffer_append(Buffer *buffer, const void *data, Py_ssize_t length)
 {
-    char *at = buffer_extend(buffer, length);
-    if (at == NULL)
+    char *position = buffer_extend(buffer, length);
+    if (position == NULL)
         return -1;
-    memcpy(at, data, (size_t)length);
+    memcpy(position, data, (size_t)length);
     return 0;
 }
 

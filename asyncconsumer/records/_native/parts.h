@@ -32,10 +32,10 @@ static inline bool is_only_reference(PyObject *part)
 }
 
 /* Returns bytes from a buffer, or None for NULL. Steals `old`, which is bytes or NULL. */
-static inline PyObject *bytes_from(PyObject *old, const uint8_t *at, int32_t length)
+static inline PyObject *bytes_from(PyObject *old, const uint8_t *data, int32_t length)
 {
-    if (at != NULL && is_only_reference(old) && PyBytes_GET_SIZE(old) == length) {
-        memcpy(PyBytes_AS_STRING(old), at, (size_t)length);
+    if (data != NULL && is_only_reference(old) && PyBytes_GET_SIZE(old) == length) {
+        memcpy(PyBytes_AS_STRING(old), data, (size_t)length);
         _Py_COMP_DIAG_PUSH
         _Py_COMP_DIAG_IGNORE_DEPR_DECLS
         ((PyBytesObject *)old)->ob_shash = -1; /* -1: not computed yet */
@@ -43,7 +43,7 @@ static inline PyObject *bytes_from(PyObject *old, const uint8_t *at, int32_t len
         return old;
     }
     Py_XDECREF(old);
-    return at == NULL ? Py_NewRef(Py_None) : PyBytes_FromStringAndSize((const char *)at, length);
+    return data == NULL ? Py_NewRef(Py_None) : PyBytes_FromStringAndSize((const char *)data, length);
 }
 
 /* Returns the digits of a positive int with `count` digits, or NULL for any other int. */

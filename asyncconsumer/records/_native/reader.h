@@ -20,24 +20,24 @@ typedef struct {
 
 static inline int64_t bytes_left(const Reader *r) { return r->end - r->position; }
 
-static inline uint16_t be16(const uint8_t *at) { return (uint16_t)(at[0] << 8 | at[1]); }
+static inline uint16_t be16(const uint8_t *data) { return (uint16_t)(data[0] << 8 | data[1]); }
 
-static inline uint32_t be32(const uint8_t *at)
+static inline uint32_t be32(const uint8_t *data)
 {
     uint32_t value;
-    memcpy(&value, at, 4);
+    memcpy(&value, data, 4);
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
     value = __builtin_bswap32(value);
 #endif
     return value;
 }
 
-static inline uint64_t be64(const uint8_t *at) { return (uint64_t)be32(at) << 32 | be32(at + 4); }
+static inline uint64_t be64(const uint8_t *data) { return (uint64_t)be32(data) << 32 | be32(data + 4); }
 
 /* Most numbers in the protocol are signed. */
-static inline int16_t int16_at(const uint8_t *at) { return (int16_t)be16(at); }
-static inline int32_t int32_at(const uint8_t *at) { return (int32_t)be32(at); }
-static inline int64_t int64_at(const uint8_t *at) { return (int64_t)be64(at); }
+static inline int16_t int16_at(const uint8_t *data) { return (int16_t)be16(data); }
+static inline int32_t int32_at(const uint8_t *data) { return (int32_t)be32(data); }
+static inline int64_t int64_at(const uint8_t *data) { return (int64_t)be64(data); }
 
 /* `bits` is the size of the type, 32 or 64. It is a constant, so that the compiler removes branches. */
 static inline Reason read_unsigned_varint(Reader *r, int bits, uint64_t *out)
@@ -84,10 +84,10 @@ static inline Reason read_varint_of(Reader *r, int bits, int64_t *out)
     uint64_t value;
     if (read_short_varint(r, out))
         return NULL;
-    Reason bad = read_unsigned_varint(r, bits, &value);
-    if (bad == NULL)
+    Reason reason = read_unsigned_varint(r, bits, &value);
+    if (reason == NULL)
         *out = unzigzag(value);
-    return bad;
+    return reason;
 }
 
 static inline Reason read_varint(Reader *r, int64_t *out) { return read_varint_of(r, 32, out); }
