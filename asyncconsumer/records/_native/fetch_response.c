@@ -1,7 +1,7 @@
-/* fetch_answer: a walk over a whole fetch response that leaves the records where they are.
+/* The parser of fetch responses. It does not decode the records.
 
-   The first thing that does not hold is remembered with its place, and every read after it gives
-   zero without moving; so the walk needs no check after each field, only where it would loop. */
+   The parser stores the first error with its position. All later reads return zero and do not move. So only loops
+   have to check for errors. */
 
 #include "native.h"
 
@@ -13,16 +13,16 @@ enum {
     WITH_PREFERRED_REPLICA = 11,
     FLEXIBLE = 12,
     WITH_TOPIC_ID = 13,
-    /* the least bytes that one element of an array takes, so that a count cannot ask for memory */
-    LEAST_TOPIC = 3,
-    LEAST_PARTITION = 22,
-    LEAST_ABORTED = 16,
-    LEAST_ENDPOINT = 11,
-    LEAST_TAG = 2,
-    /* and the most that is not records, plus a part of the frame: of each few bytes an object is made.
-       Aborted transactions grow with the records, and take a part of their bytes at the most. */
-    MOST_BESIDES = 4 << 20,
-    BESIDES_PART = 16,
+    /* Smallest sizes of array elements, so that a false count cannot allocate much memory. */
+    MIN_TOPIC_SIZE = 3,
+    MIN_PARTITION_SIZE = 22,
+    MIN_ABORTED_SIZE = 16,
+    MIN_ENDPOINT_SIZE = 11,
+    MIN_TAG_SIZE = 2,
+    /* Limit for bytes that are not records, because every few of them become an object. A part of the frame size is
+       added: the list of aborted transactions grows with the records. */
+    MAX_OTHER_BYTES = 4 << 20,
+    OTHER_BYTES_PART = 16,
 };
 
 static PyObject *malformed_response;
@@ -30,163 +30,168 @@ static PyTypeObject *FetchAnswer_Type, *PartitionAnswer_Type;
 
 typedef struct {
     const uint8_t *start;
-    Reader r;
+    Reader reader;
     int version;
-    int64_t records;        /* bytes of the record sets passed so far */
-    int64_t most_besides;   /* bytes that are not records */
-    Reason bad;             /* NULL: all well so far */
-    const uint8_t *bad_at;
-} Walk;
+    int64_t record_bytes;    /* size of the record sets so far */
+    int64_t max_other_bytes; /* limit for the other bytes */
+    Reason error;            /* NULL: no error so far */
+    const uint8_t *error_position;
+} ResponseParser;
 
 typedef struct {
-    int64_t at, end;        /* both 0: there is no such thing */
-} Extent;
+    int64_t start, end; /* both 0: the field is missing */
+} FieldRange;
 
-static void fail(Walk *w, Reason reason, const uint8_t *at)
+static void set_error(ResponseParser *parser, Reason reason, const uint8_t *position)
 {
-    if (w->bad == NULL) {
-        w->bad = reason;
-        w->bad_at = at;
+    if (parser->error == NULL) {
+        parser->error = reason;
+        parser->error_position = position;
     }
-    w->r.end = w->r.position; /* nothing more is read */
+    parser->reader.end = parser->reader.position; /* no further bytes are read */
 }
 
-/* Fails if what was read so far, and what is to be read, is too much besides records. */
-static void check_besides(Walk *w, int64_t more)
+/* Sets an error if the bytes outside of the record sets, with `more` bytes that follow, exceed the limit. */
+static void check_other_bytes(ResponseParser *parser, int64_t more)
 {
-    if (w->bad == NULL && w->r.position - w->start - w->records + more > w->most_besides)
-        fail(w, "too many bytes outside of its record sets", w->r.position);
+    if (parser->error == NULL
+        && parser->reader.position - parser->start - parser->record_bytes + more > parser->max_other_bytes)
+        set_error(parser, "too many bytes outside of its record sets", parser->reader.position);
 }
 
 /* --- fields ---------------------------------------------------------------------------------------- */
 
-static const uint8_t *take(Walk *w, int64_t length)
+static const uint8_t *parse_bytes(ResponseParser *parser, int64_t length)
 {
     static const uint8_t zeros[16];
-    const uint8_t *at = w->r.position;
-    if (w->bad != NULL || bytes_left(&w->r) < length) {
-        fail(w, REASON_CUT_OFF, at);
+    const uint8_t *start = parser->reader.position;
+    if (parser->error != NULL || bytes_left(&parser->reader) < length) {
+        set_error(parser, REASON_CUT_OFF, start);
         return zeros;
     }
-    w->r.position += length;
-    return at;
+    parser->reader.position += length;
+    return start;
 }
 
-static int16_t take_int16(Walk *w) { return int16_at(take(w, 2)); }
-static int32_t take_int32(Walk *w) { return int32_at(take(w, 4)); }
-static int64_t take_int64(Walk *w) { return int64_at(take(w, 8)); }
+static int16_t parse_int16(ResponseParser *parser) { return int16_at(parse_bytes(parser, 2)); }
+static int32_t parse_int32(ResponseParser *parser) { return int32_at(parse_bytes(parser, 4)); }
+static int64_t parse_int64(ResponseParser *parser) { return int64_at(parse_bytes(parser, 8)); }
 
-static int64_t take_varint(Walk *w)
+static int64_t parse_varint(ResponseParser *parser)
 {
-    const uint8_t *at = w->r.position;
+    const uint8_t *start = parser->reader.position;
     uint64_t value = 0;
-    Reason bad = w->bad ? w->bad : read_unsigned_varint(&w->r, 32, &value);
-    if (bad == NULL)
+    Reason reason = parser->error ? parser->error : read_unsigned_varint(&parser->reader, 32, &value);
+    if (reason == NULL)
         return (int64_t)value;
-    fail(w, bad, at);
+    set_error(parser, reason, start);
     return 0;
 }
 
-/* A length of things of at least `least` bytes each; -1 is null. `narrow`: two bytes in old versions. */
-static int64_t take_length(Walk *w, int64_t least, bool narrow)
+/* Reads the length of an array or string with elements of `min_size` bytes or more. -1 means null. With
+   `has_short_length`, versions before FLEXIBLE have an int16. */
+static int64_t parse_length(ResponseParser *parser, int64_t min_size, bool has_short_length)
 {
-    const uint8_t *at = w->r.position;
-    int64_t length = w->version >= FLEXIBLE ? take_varint(w) - 1 : narrow ? take_int16(w) : take_int32(w);
-    if (w->bad != NULL)
+    const uint8_t *start = parser->reader.position;
+    int64_t length = parser->version >= FLEXIBLE ? parse_varint(parser) - 1
+                   : has_short_length            ? parse_int16(parser)
+                                                 : parse_int32(parser);
+    if (parser->error != NULL)
         return 0;
     if (length < -1)
-        fail(w, "a negative length", at);
-    else if (length > bytes_left(&w->r) / least)
-        fail(w, "a length that goes beyond the end", at);
+        set_error(parser, "a negative length", start);
+    else if (length > bytes_left(&parser->reader) / min_size)
+        set_error(parser, "a length that goes beyond the end", start);
     else
         return length;
     return 0;
 }
 
-static int64_t take_count(Walk *w, int64_t least)
+static int64_t parse_count(ResponseParser *parser, int64_t min_size)
 {
-    const uint8_t *at = w->r.position;
-    int64_t count = take_length(w, least, false);
+    const uint8_t *start = parser->reader.position;
+    int64_t count = parse_length(parser, min_size, false);
     if (count < 0)
-        fail(w, "an array that is null", at);
+        set_error(parser, "an array that is null", start);
     return count < 0 ? 0 : count;
 }
 
-/* New str, or None for null; NULL with an exception only when memory is short. */
-static PyObject *take_text(Walk *w)
+/* Returns a new str, or None for null. NULL with an exception only without memory. */
+static PyObject *parse_string(ResponseParser *parser)
 {
-    const uint8_t *at = w->r.position;
-    int64_t length = take_length(w, 1, true);
+    const uint8_t *start = parser->reader.position;
+    int64_t length = parse_length(parser, 1, true);
     if (length < 0)
         Py_RETURN_NONE;
-    PyObject *text = PyUnicode_DecodeUTF8((const char *)take(w, length), (Py_ssize_t)length, NULL);
+    PyObject *text = PyUnicode_DecodeUTF8((const char *)parse_bytes(parser, length), (Py_ssize_t)length, NULL);
     if (text != NULL || !PyErr_ExceptionMatches(PyExc_UnicodeDecodeError))
         return text;
     PyErr_Clear();
-    fail(w, "a string that is not UTF-8", at);
+    set_error(parser, "a string that is not UTF-8", start);
     Py_RETURN_NONE;
 }
 
 /* --- tagged fields ------------------------------------------------------------------------------------ */
 
-/* Notes where the tags below `known` lie; passes over the other ones. */
-static void take_tags(Walk *w, Extent *found, int known)
+/* Sets the ranges of the tags below `tag_count`, and skips the other tags. */
+static void parse_tags(ResponseParser *parser, FieldRange *ranges, int tag_count)
 {
-    for (int i = 0; i < known; i++)
-        found[i] = (Extent){0, 0};
-    if (w->version < FLEXIBLE || w->bad != NULL)
+    for (int i = 0; i < tag_count; i++)
+        ranges[i] = (FieldRange){0, 0};
+    if (parser->version < FLEXIBLE || parser->error != NULL)
         return;
-    const uint8_t *at = w->r.position;
-    int64_t count = take_varint(w);
-    if (count > bytes_left(&w->r) / LEAST_TAG)
-        fail(w, "a length that goes beyond the end", at);
-    for (; count > 0 && w->bad == NULL; count--) {
-        int64_t tag = take_varint(w);
-        at = w->r.position;
-        int64_t size = take_varint(w);
-        if (size > bytes_left(&w->r))
-            fail(w, "a length that goes beyond the end", at);
-        if (w->bad == NULL && tag < known)
-            found[tag] = (Extent){w->r.position - w->start, w->r.position - w->start + size};
-        if (w->bad == NULL)
-            w->r.position += size;
+    const uint8_t *start = parser->reader.position;
+    int64_t count = parse_varint(parser);
+    if (count > bytes_left(&parser->reader) / MIN_TAG_SIZE)
+        set_error(parser, "a length that goes beyond the end", start);
+    for (; count > 0 && parser->error == NULL; count--) {
+        int64_t tag = parse_varint(parser);
+        start = parser->reader.position;
+        int64_t size = parse_varint(parser);
+        if (size > bytes_left(&parser->reader))
+            set_error(parser, "a length that goes beyond the end", start);
+        if (parser->error == NULL && tag < tag_count)
+            ranges[tag] = (FieldRange){parser->reader.position - parser->start,
+                                       parser->reader.position - parser->start + size};
+        if (parser->error == NULL)
+            parser->reader.position += size;
     }
 }
 
-/* A walk inside a tagged field, which must end where the field ends. */
-static Walk inside(const Walk *w, Extent tag)
+/* Returns a parser for the content of a tagged field. It must end where the field ends. */
+static ResponseParser parser_of_tag(const ResponseParser *parser, FieldRange tag)
 {
-    Walk inner = *w;
-    inner.r = (Reader){w->start + tag.at, w->start + tag.end};
+    ResponseParser inner = *parser;
+    inner.reader = (Reader){parser->start + tag.start, parser->start + tag.end};
     return inner;
 }
 
-static void leave(Walk *w, Walk *inner, Extent tag)
+static void end_tag(ResponseParser *parser, ResponseParser *inner, FieldRange tag)
 {
-    if (inner->bad == NULL && inner->r.position != w->start + tag.end)
-        fail(inner, "a tagged field that is longer than its content", inner->r.position);
-    if (inner->bad != NULL)
-        fail(w, inner->bad, inner->bad_at);
+    if (inner->error == NULL && inner->reader.position != parser->start + tag.end)
+        set_error(inner, "a tagged field that is longer than its content", inner->reader.position);
+    if (inner->error != NULL)
+        set_error(parser, inner->error, inner->error_position);
 }
 
-static PyObject *pair_in(Walk *w, Extent tag, bool wide)
+static PyObject *parse_pair(ResponseParser *parser, FieldRange tag, bool has_int64)
 {
     if (tag.end == 0)
         Py_RETURN_NONE;
-    Walk inner = inside(w, tag);
-    long long first = take_int32(&inner), second = wide ? take_int64(&inner) : take_int32(&inner);
-    take_tags(&inner, NULL, 0);
-    leave(w, &inner, tag);
+    ResponseParser inner = parser_of_tag(parser, tag);
+    long long first = parse_int32(&inner), second = has_int64 ? parse_int64(&inner) : parse_int32(&inner);
+    parse_tags(&inner, NULL, 0);
+    end_tag(parser, &inner, tag);
     return Py_BuildValue("(LL)", first, second);
 }
 
-static PyObject *take_endpoint(Walk *w)
+static PyObject *parse_endpoint(ResponseParser *parser)
 {
-    int32_t node = take_int32(w);
-    PyObject *host = take_text(w);
-    int32_t port = take_int32(w);
-    PyObject *rack = host ? take_text(w) : NULL, *endpoint = NULL;
-    take_tags(w, NULL, 0);
+    int32_t node = parse_int32(parser);
+    PyObject *host = parse_string(parser);
+    int32_t port = parse_int32(parser);
+    PyObject *rack = host ? parse_string(parser) : NULL, *endpoint = NULL;
+    parse_tags(parser, NULL, 0);
     if (rack != NULL)
         endpoint = Py_BuildValue("(iOiO)", node, host, port, rack);
     Py_XDECREF(host);
@@ -194,142 +199,142 @@ static PyObject *take_endpoint(Walk *w)
     return endpoint;
 }
 
-static int append_new(PyObject *list, PyObject *item)
+static int append_stolen(PyObject *list, PyObject *item)
 {
     if (item == NULL)
         return -1;
-    int done = PyList_Append(list, item);
+    int status = PyList_Append(list, item);
     Py_DECREF(item);
-    return done;
+    return status;
 }
 
-static PyObject *endpoints_in(Walk *w, Extent tag)
+static PyObject *parse_endpoints(ResponseParser *parser, FieldRange tag)
 {
     PyObject *endpoints = PyList_New(0);
     if (tag.end == 0 || endpoints == NULL)
         return endpoints;
-    Walk inner = inside(w, tag);
-    for (int64_t count = take_count(&inner, LEAST_ENDPOINT); count > 0 && inner.bad == NULL; count--)
-        if (append_new(endpoints, take_endpoint(&inner)) < 0) {
+    ResponseParser inner = parser_of_tag(parser, tag);
+    for (int64_t count = parse_count(&inner, MIN_ENDPOINT_SIZE); count > 0 && inner.error == NULL; count--)
+        if (append_stolen(endpoints, parse_endpoint(&inner)) < 0) {
             Py_DECREF(endpoints);
             return NULL;
         }
-    leave(w, &inner, tag);
+    end_tag(parser, &inner, tag);
     return endpoints;
 }
 
 /* --- the response ---------------------------------------------------------------------------------------- */
 
-static PyObject *take_aborted(Walk *w)
+static PyObject *parse_aborted(ResponseParser *parser)
 {
-    int64_t count = take_length(w, LEAST_ABORTED, false);
+    int64_t count = parse_length(parser, MIN_ABORTED_SIZE, false);
     if (count < 0)
         Py_RETURN_NONE;
-    check_besides(w, count * LEAST_ABORTED);
+    check_other_bytes(parser, count * MIN_ABORTED_SIZE);
     PyObject *aborted = PyList_New(0);
-    for (; aborted != NULL && count > 0 && w->bad == NULL; count--) {
-        long long producer = take_int64(w), first = take_int64(w);
-        take_tags(w, NULL, 0);
-        if (append_new(aborted, Py_BuildValue("(LL)", producer, first)) < 0)
+    for (; aborted != NULL && count > 0 && parser->error == NULL; count--) {
+        long long producer = parse_int64(parser), first = parse_int64(parser);
+        parse_tags(parser, NULL, 0);
+        if (append_stolen(aborted, Py_BuildValue("(LL)", producer, first)) < 0)
             Py_CLEAR(aborted);
     }
     return aborted;
 }
 
-/* Fills a new struct sequence; steals the fields, any of which may be NULL. */
-static PyObject *filled(PyTypeObject *type, PyObject **fields, int count)
+/* Returns a new struct sequence. Steals the fields. If one of them is NULL, the result is NULL. */
+static PyObject *new_sequence(PyTypeObject *type, PyObject **fields, int count)
 {
-    PyObject *made = PyStructSequence_New(type);
-    bool whole = made != NULL;
+    PyObject *sequence = PyStructSequence_New(type);
+    bool is_complete = sequence != NULL;
     for (int i = 0; i < count; i++) {
-        whole = whole && fields[i] != NULL;
-        if (made != NULL)
-            PyStructSequence_SetItem(made, i, fields[i]);
+        is_complete = is_complete && fields[i] != NULL;
+        if (sequence != NULL)
+            PyStructSequence_SetItem(sequence, i, fields[i]);
         else
             Py_XDECREF(fields[i]);
     }
-    if (!whole)
-        Py_CLEAR(made);
-    return made;
+    if (!is_complete)
+        Py_CLEAR(sequence);
+    return sequence;
 }
 
-static PyObject *take_partition(Walk *w, PyObject *topic)
+static PyObject *parse_partition(ResponseParser *parser, PyObject *topic)
 {
-    int32_t partition = take_int32(w);
-    int16_t error = take_int16(w);
-    int64_t high = take_int64(w), stable = take_int64(w);
-    int64_t first = w->version >= WITH_LOG_START ? take_int64(w) : -1;
-    PyObject *aborted = take_aborted(w);
-    int32_t replica = w->version >= WITH_PREFERRED_REPLICA ? take_int32(w) : -1;
-    int64_t length = take_length(w, 1, false);
-    int64_t start = w->r.position - w->start;
-    take(w, length < 0 ? 0 : length);
-    int64_t end = w->r.position - w->start;
-    w->records += end - start;
-    Extent tags[2];
-    take_tags(w, tags, 2);
-    PyObject *leader = pair_in(w, tags[1], false), *diverging = pair_in(w, tags[0], true);
+    int32_t partition = parse_int32(parser);
+    int16_t error = parse_int16(parser);
+    int64_t high = parse_int64(parser), stable = parse_int64(parser);
+    int64_t first = parser->version >= WITH_LOG_START ? parse_int64(parser) : -1;
+    PyObject *aborted = parse_aborted(parser);
+    int32_t replica = parser->version >= WITH_PREFERRED_REPLICA ? parse_int32(parser) : -1;
+    int64_t length = parse_length(parser, 1, false);
+    int64_t start = parser->reader.position - parser->start;
+    parse_bytes(parser, length < 0 ? 0 : length);
+    int64_t end = parser->reader.position - parser->start;
+    parser->record_bytes += end - start;
+    FieldRange tags[2];
+    parse_tags(parser, tags, 2);
+    PyObject *leader = parse_pair(parser, tags[1], false), *diverging = parse_pair(parser, tags[0], true);
     PyObject *fields[] = {
         Py_NewRef(topic), PyLong_FromLong(partition), PyLong_FromLong(error), PyLong_FromLongLong(high),
         PyLong_FromLongLong(stable), PyLong_FromLongLong(first), aborted, PyLong_FromLong(replica),
         leader, diverging, PyLong_FromLongLong(start), PyLong_FromLongLong(end),
     };
-    return filled(PartitionAnswer_Type, fields, 12);
+    return new_sequence(PartitionAnswer_Type, fields, 12);
 }
 
-static PyObject *take_topic(Walk *w)
+static PyObject *parse_topic(ResponseParser *parser)
 {
-    if (w->version < WITH_TOPIC_ID)
-        return take_text(w);
-    return PyBytes_FromStringAndSize((const char *)take(w, 16), 16);
+    if (parser->version < WITH_TOPIC_ID)
+        return parse_string(parser);
+    return PyBytes_FromStringAndSize((const char *)parse_bytes(parser, 16), 16);
 }
 
-static int take_partitions(Walk *w, PyObject *partitions)
+static int parse_partitions(ResponseParser *parser, PyObject *partitions)
 {
-    int64_t topics = take_count(w, LEAST_TOPIC);
-    for (; topics > 0 && w->bad == NULL; topics--) {
-        const uint8_t *at = w->r.position;
-        PyObject *topic = take_topic(w);
+    int64_t topics = parse_count(parser, MIN_TOPIC_SIZE);
+    for (; topics > 0 && parser->error == NULL; topics--) {
+        const uint8_t *start = parser->reader.position;
+        PyObject *topic = parse_topic(parser);
         if (topic == NULL)
             return -1;
         if (topic == Py_None)
-            fail(w, "a topic without a name", at);
-        int64_t count = take_count(w, LEAST_PARTITION);
-        int done = 0;
-        for (; done == 0 && count > 0 && w->bad == NULL; count--) {
-            done = append_new(partitions, take_partition(w, topic));
-            check_besides(w, 0);
+            set_error(parser, "a topic without a name", start);
+        int64_t count = parse_count(parser, MIN_PARTITION_SIZE);
+        int status = 0;
+        for (; status == 0 && count > 0 && parser->error == NULL; count--) {
+            status = append_stolen(partitions, parse_partition(parser, topic));
+            check_other_bytes(parser, 0);
         }
         Py_DECREF(topic);
-        if (done < 0)
+        if (status < 0)
             return -1;
-        take_tags(w, NULL, 0);
+        parse_tags(parser, NULL, 0);
     }
     return 0;
 }
 
-static PyObject *take_answer(Walk *w)
+static PyObject *parse_response(ResponseParser *parser)
 {
     PyObject *partitions = PyList_New(0);
     if (partitions == NULL)
         return NULL;
-    int32_t throttle = take_int32(w);
-    int16_t error = w->version >= WITH_SESSION ? take_int16(w) : 0;
-    int32_t session = w->version >= WITH_SESSION ? take_int32(w) : 0;
-    if (take_partitions(w, partitions) < 0) {
+    int32_t throttle = parse_int32(parser);
+    int16_t error = parser->version >= WITH_SESSION ? parse_int16(parser) : 0;
+    int32_t session = parser->version >= WITH_SESSION ? parse_int32(parser) : 0;
+    if (parse_partitions(parser, partitions) < 0) {
         Py_DECREF(partitions);
         return NULL;
     }
-    Extent tags[1];
-    take_tags(w, tags, 1);
-    if (w->bad == NULL && bytes_left(&w->r) > 0)
-        fail(w, "bytes after its end", w->r.position);
-    check_besides(w, 0);
+    FieldRange tags[1];
+    parse_tags(parser, tags, 1);
+    if (parser->error == NULL && bytes_left(&parser->reader) > 0)
+        set_error(parser, "bytes after its end", parser->reader.position);
+    check_other_bytes(parser, 0);
     PyObject *fields[] = {
         PyLong_FromLong(throttle), PyLong_FromLong(error), PyLong_FromLong(session), partitions,
-        endpoints_in(w, tags[0]),
+        parse_endpoints(parser, tags[0]),
     };
-    return filled(FetchAnswer_Type, fields, 5);
+    return new_sequence(FetchAnswer_Type, fields, 5);
 }
 
 PyObject *fetch_answer(PyObject *module, PyObject *args, PyObject *keywords)
@@ -346,12 +351,13 @@ PyObject *fetch_answer(PyObject *module, PyObject *args, PyObject *keywords)
         return NULL;
     }
     const uint8_t *start = view.buf;
-    Walk walk = {start, {start, start + view.len}, version, 0, MOST_BESIDES + view.len / BESIDES_PART, NULL, NULL};
-    PyObject *answer = take_answer(&walk);
-    if (answer != NULL && walk.bad != NULL) {
+    ResponseParser parser = {start, {start, start + view.len}, version, 0,
+                             MAX_OTHER_BYTES + view.len / OTHER_BYTES_PART, NULL, NULL};
+    PyObject *answer = parse_response(&parser);
+    if (answer != NULL && parser.error != NULL) {
         Py_CLEAR(answer);
         PyObject *error = PyObject_CallFunction(malformed_response, "sins", "Fetch", version,
-                                                (Py_ssize_t)(walk.bad_at - start), walk.bad);
+                                                (Py_ssize_t)(parser.error_position - start), parser.error);
         if (error != NULL)
             PyErr_SetObject(malformed_response, error);
         Py_XDECREF(error);
@@ -363,7 +369,7 @@ PyObject *fetch_answer(PyObject *module, PyObject *args, PyObject *keywords)
 /* --- the types ---------------------------------------------------------------------------------------------- */
 
 static PyStructSequence_Field partition_fields[] = {
-    {"topic", "Its name, or the 16 bytes of its id from version 13 on."},
+    {"topic", "Topic name; from version 13 on the 16 bytes of the topic id."},
     {"partition", NULL},
     {"error_code", NULL},
     {"high_watermark", NULL},
@@ -371,10 +377,10 @@ static PyStructSequence_Field partition_fields[] = {
     {"log_start_offset", NULL},
     {"aborted", "Pairs of producer id and first offset, or None."},
     {"preferred_read_replica", NULL},
-    {"current_leader", "Id and epoch, or None."},
-    {"diverging_epoch", "Epoch and end offset, or None."},
-    {"start", "Where its record set begins in the frame."},
-    {"end", "Where its record set ends in the frame."},
+    {"current_leader", "Node id and epoch of the leader, or None."},
+    {"diverging_epoch", "Leader epoch and its end offset, or None."},
+    {"start", "Start of the record set in the frame."},
+    {"end", "End of the record set in the frame."},
     {NULL, NULL},
 };
 
@@ -383,20 +389,22 @@ static PyStructSequence_Field answer_fields[] = {
     {"error_code", NULL},
     {"session_id", NULL},
     {"partitions", "A list of PartitionAnswer."},
-    {"node_endpoints", "Node id, host, port and rack of leaders that were named."},
+    {"node_endpoints", "Node id, host, port and rack of the current leaders in this response."},
     {NULL, NULL},
 };
 
 static PyStructSequence_Desc partition_description = {
-    "asyncconsumer.records._records.PartitionAnswer", "One partition of a fetch response.", partition_fields, 12,
+    "asyncconsumer.records._records.PartitionAnswer", "The part of a fetch response for one partition.",
+    partition_fields, 12,
 };
 
 static PyStructSequence_Desc answer_description = {
-    "asyncconsumer.records._records.FetchAnswer", "A fetch response, its records left in the frame.",
+    "asyncconsumer.records._records.FetchAnswer",
+    "A parsed fetch response without the records, which stay in the frame.",
     answer_fields, 5,
 };
 
-int answer_prepare(PyObject *module)
+int fetch_response_prepare(PyObject *module)
 {
     PyObject *errors = PyImport_ImportModule("asyncconsumer.errors");
     malformed_response = errors ? PyObject_GetAttrString(errors, "MalformedResponse") : NULL;

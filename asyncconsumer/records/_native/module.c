@@ -78,7 +78,7 @@ static int execute(PyObject *module)
     checksums_prepare();
     if (memory_prepare() < 0 || stop_prepare() < 0 || walk_prepare() < 0 || body_prepare() < 0 || record_prepare(module) < 0
         || records_prepare(module) < 0 || message_prepare(module) < 0 || builder_prepare(module) < 0
-        || stream_prepare(module) < 0 || loop_prepare(module) < 0 || answer_prepare(module) < 0
+        || stream_prepare(module) < 0 || loop_prepare(module) < 0 || fetch_response_prepare(module) < 0
         || encoder_prepare(module) < 0 || call_prepare(module) < 0 || block_prepare(module) < 0
         || run_prepare(module) < 0)
         return -1;

@@ -175,7 +175,7 @@ void records_end_read(Records *self, const ParsedRecord *put_back);
 int stream_prepare(PyObject *module);
 int loop_prepare(PyObject *module);
 PyObject *records_take_columns(Records *self, PyObject *args);
-int answer_prepare(PyObject *module);
+int fetch_response_prepare(PyObject *module);
 PyObject *fetch_answer(PyObject *module, PyObject *args, PyObject *keywords);
 PyObject *record_set_end(PyObject *module, PyObject *args);
 int encoder_prepare(PyObject *module);
