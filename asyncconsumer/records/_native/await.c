@@ -1,4 +1,4 @@
-/* The parts of awaitables, as `await` drives them. */
+/* The protocol by which `await` drives awaitables. */
 
 #include "await.h"
 

@@ -1,4 +1,4 @@
-/* Opening a batch of magic 2: its checksum, whether anybody wants its records, and its body. */
+/* The start of a batch of magic 2: its checksum, the filter for aborted transactions, and its body. */
 
 #include "batch.h"
 
@@ -6,18 +6,18 @@
 
 enum {
     LAST_CODEC = 4,
-    MAX_CONTROL_BODY = 64 << 10, /* bytes of a control batch; brokers write less than 100, not compressed */
+    MAX_CONTROL_BODY = 64 << 10, /* bytes of a control batch; brokers write less than 100, without compression */
 };
 
-/* Is the batch in hand (a control batch) the end of an aborted transaction? 1, 0, or -1. */
+/* Returns whether the open control batch is the end of an aborted transaction. -1 with an exception. */
 static int is_abort_marker(Records *self)
 {
     ParsedRecord parsed;
     if (self->remaining == 0)
         return 0;
-    Reason bad = parse_record(self, &parsed);
-    if (bad != NULL)
-        return walk_corrupt_record(self, bad);
+    Reason reason = parse_record(self, &parsed);
+    if (reason != NULL)
+        return walk_corrupt_record(self, reason);
     if (parsed.key == NULL || parsed.key_length < 4)
         return walk_corrupt_record(self, "a control key that is too short");
     return int16_at(parsed.key + 2) == 0;
@@ -49,7 +49,7 @@ static int open_body(Records *self, const uint8_t *entry, const uint8_t *entry_e
     return 0;
 }
 
-/* read_committed: 1 when the batch is to be passed over, 0 when not, -1 on error. */
+/* read_committed: returns 1 if the batch is to be skipped, 0 if not, and -1 with an exception. */
 static int is_aborted(Records *self, const uint8_t *entry, const uint8_t *entry_end)
 {
     int64_t producer = int64_at(entry + 43);
@@ -68,36 +68,36 @@ static int is_aborted(Records *self, const uint8_t *entry, const uint8_t *entry_
     PyObject *id = PyLong_FromLongLong(producer);
     if (id == NULL)
         return -1;
-    int answer = 0;
+    int result = 0;
     if (attributes & 0x20) {
-        answer = open_body(self, entry, entry_end, int32_at(entry + 57));
-        if (answer == 0)
-            answer = is_abort_marker(self);
-        if (answer == 1)
-            answer = PySet_Discard(self->aborted_producers, id) < 0 ? -1 : 0;
+        result = open_body(self, entry, entry_end, int32_at(entry + 57));
+        if (result == 0)
+            result = is_abort_marker(self);
+        if (result == 1)
+            result = PySet_Discard(self->aborted_producers, id) < 0 ? -1 : 0;
     }
     else if (attributes & 0x10)
-        answer = PySet_Contains(self->aborted_producers, id);
+        result = PySet_Contains(self->aborted_producers, id);
     Py_DECREF(id);
-    return answer;
+    return result;
 }
 
-static int bad_checksum(Records *self, const uint8_t *entry)
+static int corrupt_checksum(Records *self, const uint8_t *entry)
 {
     int64_t base = int64_at(entry), delta = int32_at(entry + 23), count = int32_at(entry + 57);
     int64_t resume = walk_following_offset(self);
-    if (resume < 0) /* no batch behind it; a header that agrees with itself may be believed */
+    if (resume < 0) /* No batch follows. The header gives the end offset if its fields do not contradict each other. */
         resume = delta >= 0 && count == delta + 1 && base <= INT64_MAX - count ? base + count : -1;
     return walk_corrupt(self, resume, "its checksum does not match");
 }
 
-/* 1: there may be records in hand; -1: error. */
+/* Returns 1 if the batch is open or skipped, and -1 with an exception. */
 int batch_open(Records *self, const uint8_t *entry, const uint8_t *entry_end)
 {
     int64_t base = int64_at(entry), delta = int32_at(entry + 23), count = int32_at(entry + 57);
     int attributes = be16(entry + 21);
     if (self->check_crc && crc32c_of(entry + 21, (size_t)(entry_end - entry - 21)) != be32(entry + 17))
-        return bad_checksum(self, entry);
+        return corrupt_checksum(self, entry);
     if (delta < 0 || base > INT64_MAX - 1 - delta)
         return walk_corrupt(self, walk_following_offset(self), "a last offset out of range");
     self->magic = 2;

@@ -1,31 +1,31 @@
-/* Compressed bodies, by way of compression.inflate, which knows the codecs and their limits.
+/* Compressed bodies. asyncconsumer.records.compression decompresses them, within its limits.
 
-   A decompressed body is a cache: `bodies` (asyncconsumer.buffer.body_cache) may have it evicted between two
-   records. Then the body is decompressed again at the next record. What was evicted once comes back as a
-   window of whole records if there is not room for all of it. */
+   A decompressed body is a cache entry. `bodies` (asyncconsumer.buffer.body_cache) may evict it between two records.
+   The next record then decompresses the body again. If the budget has no room for all of it, a window of complete
+   records is kept. */
 
 #include "memory.h"
 #include "native.h"
 
-static PyObject *inflate, *bad_compression, *too_large; /* of asyncconsumer.records.compression */
+static PyObject *decompress_function, *bad_compression, *too_large; /* of asyncconsumer.records.compression */
 
-enum { LARGEST_SPARE_ROOM = 4 << 20 };
+enum { MAX_SPARE_SLAB = 4 << 20 };
 
 int body_prepare(void)
 {
     PyObject *compression = PyImport_ImportModule("asyncconsumer.records.compression");
     if (compression != NULL) {
-        inflate = PyObject_GetAttrString(compression, "inflate");
+        decompress_function = PyObject_GetAttrString(compression, "inflate");
         bad_compression = PyObject_GetAttrString(compression, "BadCompression");
         too_large = PyObject_GetAttrString(compression, "TooLarge");
         Py_DECREF(compression);
     }
-    return inflate && bad_compression && too_large ? 0 : -1;
+    return decompress_function && bad_compression && too_large ? 0 : -1;
 }
 
-/* --- what the budget is charged ---------------------------------------------------------------------------- */
+/* --- the charge to the budget ------------------------------------------------------------------------------ */
 
-/* The charge ends. Errors of the cache are not the reader's: they are only reported. */
+/* Releases the charge. Errors of the cache are only reported, because they must not stop the reader. */
 static void release_charge(Records *self)
 {
     if (!self->is_charged || self->bodies == NULL)
@@ -33,10 +33,10 @@ static void release_charge(Records *self)
     self->is_charged = false;
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
-    PyObject *done = PyObject_CallMethod(self->bodies, "release", "O", (PyObject *)self);
-    if (done == NULL)
+    PyObject *result = PyObject_CallMethod(self->bodies, "release", "O", (PyObject *)self);
+    if (result == NULL)
         PyErr_WriteUnraisable(self->bodies);
-    Py_XDECREF(done);
+    Py_XDECREF(result);
     PyErr_Restore(type, error, traceback);
 }
 
@@ -49,17 +49,18 @@ void body_drop(Records *self)
     release_charge(self);
 }
 
-/* How many bytes of the `size` in hand may stay in memory, or -1. Others may be evicted for it. */
+/* Charges `size` bytes of the current body. Returns how many of them may stay in memory, or -1 with an exception.
+   The cache may evict other bodies. */
 static int64_t charge(Records *self, int64_t size, bool again)
 {
     if (self->bodies == NULL)
         return size;
     self->is_charged = true;
-    PyObject *told = PyObject_CallMethod(self->bodies, "hold", "OLO", (PyObject *)self, (long long)size,
-                                         again ? Py_True : Py_False);
-    int64_t kept = told ? PyLong_AsLongLong(told) : -1;
-    Py_XDECREF(told);
-    return kept < 0 && PyErr_Occurred() ? -1 : kept;
+    PyObject *result = PyObject_CallMethod(self->bodies, "hold", "OLO", (PyObject *)self, (long long)size,
+                                           again ? Py_True : Py_False);
+    int64_t kept_size = result ? PyLong_AsLongLong(result) : -1;
+    Py_XDECREF(result);
+    return kept_size < 0 && PyErr_Occurred() ? -1 : kept_size;
 }
 
 static void evict(Records *self)
@@ -86,13 +87,13 @@ bool body_evict(Records *self)
 
 /* --- decompressing ------------------------------------------------------------------------------------------ */
 
-/* For inflate(): room for so many bytes. What an earlier try or a smaller body had is used or freed. */
+/* Returns a buffer of `size` bytes, for compression.inflate(). Reuses the current buffer if it is large enough. */
 static PyObject *room_of(Records *self, PyObject *size)
 {
-    Py_ssize_t wanted = PyLong_AsSsize_t(size);
-    if (wanted == -1 && PyErr_Occurred())
+    Py_ssize_t capacity = PyLong_AsSsize_t(size);
+    if (capacity == -1 && PyErr_Occurred())
         return NULL;
-    if (self->body_slab == NULL || ((Slab *)self->body_slab)->memory.used < wanted) {
+    if (self->body_slab == NULL || ((Slab *)self->body_slab)->memory.used < capacity) {
         Py_CLEAR(self->body_slab);
         self->body_slab = room_for(NULL, size);
     }
@@ -101,7 +102,7 @@ static PyObject *room_of(Records *self, PyObject *size)
 
 static PyMethodDef room_method = {"room_of", (PyCFunction)room_of, METH_O, NULL};
 
-/* Moves what is left of the body to memory of its own, that others may keep. */
+/* Copies the rest of the body to an object of its own, which Arrow arrays may keep alive. */
 int body_share(Records *self)
 {
     Buffer copy = {NULL, 0, 0};
@@ -143,42 +144,44 @@ static int translate_error(Records *self)
     return -1;
 }
 
-/* compression.inflate(), with room made by the cache before; returns the number of bytes or NULL.
+/* Calls compression.inflate(), and first lets the cache evict other bodies. Returns the size, or NULL with an
+   exception.
 
-   Who reads on an event loop takes at once what is quick. For the rest it waits, by way of the cache. */
-static PyObject *call_inflate(Records *self, PyObject *source)
+   For a reader on an event loop, `at_once` refuses a body that takes long. The reader then waits until prepare() has
+   decompressed it. */
+static PyObject *call_decompress(Records *self, PyObject *source)
 {
     if (self->bodies != NULL) {
-        PyObject *done = PyObject_CallMethod(self->bodies, "make_room", "O", (PyObject *)self);
-        Py_XDECREF(done);
-        if (done == NULL)
+        PyObject *result = PyObject_CallMethod(self->bodies, "make_room", "O", (PyObject *)self);
+        Py_XDECREF(result);
+        if (result == NULL)
             return NULL;
     }
-    PyObject *room = PyCFunction_New(&room_method, (PyObject *)self);
-    if (room == NULL)
+    PyObject *room_function = PyCFunction_New(&room_method, (PyObject *)self);
+    if (room_function == NULL)
         return NULL;
     bool at_once = self->cooperative && !self->preparing && self->bodies != NULL;
-    PyObject *used = PyObject_CallFunction(inflate, "iOOLO", self->compressed.codec, source, room,
+    PyObject *used = PyObject_CallFunction(decompress_function, "iOOLO", self->compressed.codec, source, room_function,
                                            (long long)self->compressed.max_size, at_once ? Py_True : Py_False);
-    Py_DECREF(room);
+    Py_DECREF(room_function);
     return used;
 }
 
-/* Fills the room with the whole body. Python runs here, and other threads may: `busy` is set. */
+/* Decompresses the whole body. This runs Python code, and possibly other threads: `busy` is set. */
 static int decompress(Records *self)
 {
-    if (self->body_slab != NULL && ((Slab *)self->body_slab)->memory.used > LARGEST_SPARE_ROOM)
-        Py_CLEAR(self->body_slab); /* the next body is probably not as large */
+    if (self->body_slab != NULL && ((Slab *)self->body_slab)->memory.used > MAX_SPARE_SLAB)
+        Py_CLEAR(self->body_slab); /* the next body is probably smaller */
     PyObject *source = PyMemoryView_FromMemory((char *)self->compressed.data, self->compressed.length, PyBUF_READ);
     if (source == NULL)
         return -1;
     self->next_record = self->body_end = self->body_start = NULL;
-    PyObject *used = call_inflate(self, source);
+    PyObject *used = call_decompress(self, source);
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
-    Py_XDECREF(traceback); /* its frames would keep slices of `source` beyond our buffer's life */
-    PyObject *released = PyObject_CallMethod(source, "release", NULL);
-    Py_XDECREF(released);
+    Py_XDECREF(traceback); /* Its frames would keep slices of `source` for longer than this object's buffer exists. */
+    PyObject *result = PyObject_CallMethod(source, "release", NULL);
+    Py_XDECREF(result);
     Py_DECREF(source);
     PyErr_Restore(type, error, NULL);
     if (used == NULL)
@@ -198,7 +201,7 @@ static int decompress(Records *self)
     return 0;
 }
 
-/* The decompressed bytes become the body in hand. */
+/* Decompresses a body, which becomes the current body. */
 int body_decompress(Records *self, const CompressedBody *compressed)
 {
     self->compressed = *compressed;
@@ -212,33 +215,33 @@ int body_decompress(Records *self, const CompressedBody *compressed)
     return self->shared_bodies != NULL ? body_share(self) : 0;
 }
 
-/* --- bodies that were evicted ----------------------------------------------------------------------------- */
+/* --- evicted bodies ---------------------------------------------------------------------------------------- */
 
-/* Where the record behind the one at `at` begins; NULL if its length makes no sense. */
-static const uint8_t *record_after(const Records *self, const uint8_t *at)
+/* Returns the position after the record at `position`, or NULL if its length is not valid. */
+static const uint8_t *record_after(const Records *self, const uint8_t *position)
 {
-    Reader r = {at, self->body_end};
+    Reader r = {position, self->body_end};
     int64_t length;
     if (self->magic != 2)
-        return legacy_message_after(self, at);
+        return legacy_message_after(self, position);
     if (read_varint(&r, &length) != NULL || length < 0 || length > bytes_left(&r))
         return NULL;
     return r.position + length;
 }
 
-/* Keeps about `most` bytes from the record in hand on, in whole records, and frees the rest. */
-static int keep_window(Records *self, int64_t most)
+/* Keeps complete records of about `max_size` bytes, from the next record on. Frees the rest of the body. */
+static int keep_window(Records *self, int64_t max_size)
 {
     const uint8_t *end = self->next_record, *next = end;
-    int64_t count = 0, whole = self->body_end - self->body_start;
-    for (; count < self->remaining && next != NULL && end - self->next_record < most; count++) {
+    int64_t count = 0, body_size = self->body_end - self->body_start;
+    for (; count < self->remaining && next != NULL && end - self->next_record < max_size; count++) {
         next = record_after(self, end);
         end = next ? next : end;
     }
-    bool to_the_end = count == self->remaining;
-    int64_t size = (to_the_end ? self->body_end : end) - self->next_record;
-    if (next == NULL || size > whole / 2) /* what is damaged, or most of it, is kept whole */
-        return charge(self, whole, false) < 0 ? -1 : 0;
+    bool goes_to_end = count == self->remaining;
+    int64_t size = (goes_to_end ? self->body_end : end) - self->next_record;
+    if (next == NULL || size > body_size / 2) /* Keep all if a record is corrupt, or if most of the body is kept. */
+        return charge(self, body_size, false) < 0 ? -1 : 0;
     Buffer copy = {NULL, 0, 0};
     PyObject *window = buffer_append(&copy, self->next_record, size) == 0 ? buffer_finish(&copy) : NULL;
     buffer_free(&copy);
@@ -248,31 +251,31 @@ static int keep_window(Records *self, int64_t most)
     Py_SETREF(self->body_slab, window);
     self->next_record = self->body_start = (const uint8_t *)((Slab *)window)->memory.start;
     self->body_end = self->next_record + size;
-    self->rest_evicted = !to_the_end;
+    self->rest_evicted = !goes_to_end;
     self->resume_position += size;
     return charge(self, size, false) < 0 ? -1 : 0;
 }
 
-/* Decompresses the body in hand once more and goes to where it was left. */
+/* Decompresses the current body again, and continues at the same record. */
 int body_decompress_again(Records *self)
 {
-    int64_t position = self->resume_position, last = self->compressed.size;
+    int64_t position = self->resume_position, previous_size = self->compressed.size;
     if (self->shared_body != NULL)
         Py_CLEAR(self->shared_body);
     if (decompress(self) < 0)
         return -1;
     int64_t size = self->body_end - self->body_start;
-    if (size != last || position > size)
+    if (size != previous_size || position > size)
         return walk_corrupt(self, self->compressed.resume_offset, "a body of %lld bytes that had %lld before",
-                            (long long)size, (long long)last);
+                            (long long)size, (long long)previous_size);
     self->next_record += position;
     self->rest_evicted = false;
-    int64_t kept = charge(self, size, true);
-    if (kept < 0) {
+    int64_t kept_size = charge(self, size, true);
+    if (kept_size < 0) {
         evict(self);
         return -1;
     }
     if (self->shared_bodies != NULL)
         return body_share(self);
-    return kept < size ? keep_window(self, kept) : 0;
+    return kept_size < size ? keep_window(self, kept_size) : 0;
 }

@@ -172,7 +172,7 @@ static inline int add_row(Table *table, const ParsedRecord *parsed, const uint8_
     return 0;
 }
 
-/* --- filling it ------------------------------------------------------------------------------------------ */
+/* --- filling the table ------------------------------------------------------------------------------------ */
 
 static int begin_lending(Records *self)
 {

@@ -1,17 +1,17 @@
-/* Message sets of magic 0 and 1: what brokers before 0.11 store, and newer ones send down-converted.
+/* Message sets of magic 0 and 1. Brokers before 0.11 store this format, and newer ones send it down-converted.
 
-   An entry is one message. A compressed one is a wrapper: its value inflates to a whole set of
-   messages, whose offsets are absolute in magic 0 and count from the wrapper's first in magic 1;
-   the wrapper itself carries the offset of its last. */
+   An entry is one message. A compressed message is a wrapper: its value decompresses to a set of messages. Their
+   offsets are absolute in magic 0, and relative to the first one in magic 1. The wrapper carries the offset of its
+   last message. */
 
 #include "native.h"
 
 #include "crc32c.h"
 
 enum {
-    HEAD = 12,
+    ENTRY_HEADER_SIZE = 12,
     LAST_CODEC = 3,               /* zstd came with magic 2 */
-    LZ4_WITHOUT_HEADER_CHECK = 11 /* magic 0 clients computed that checksum wrongly */
+    LZ4_WITHOUT_HEADER_CHECK = 11 /* clients of magic 0 calculated this checksum incorrectly */
 };
 
 typedef struct {
@@ -19,9 +19,9 @@ typedef struct {
     int attributes;
     const uint8_t *key, *value;
     int32_t key_length, value_length;
-} Message;
+} LegacyMessage;
 
-static Reason read_field(Reader *r, const uint8_t **at, int32_t *length, Reason if_negative)
+static Reason read_field(Reader *r, const uint8_t **data, int32_t *length, Reason if_negative)
 {
     if (bytes_left(r) < 4)
         return REASON_CUT_OFF;
@@ -31,14 +31,14 @@ static Reason read_field(Reader *r, const uint8_t **at, int32_t *length, Reason 
         return if_negative;
     if (*length > bytes_left(r))
         return REASON_CUT_OFF;
-    *at = *length < 0 ? NULL : r->position;
+    *data = *length < 0 ? NULL : r->position;
     if (*length > 0)
         r->position += *length;
     return NULL;
 }
 
-/* The whole message lies between `entry` and `end`: that its length fits was checked before. */
-static Reason read_message(const uint8_t *entry, const uint8_t *end, Message *message)
+/* Parses the message from `entry` to `end`. The caller has checked its length. */
+static Reason read_message(const uint8_t *entry, const uint8_t *end, LegacyMessage *message)
 {
     Reader r = {entry + 18, end};
     message->offset = int64_at(entry);
@@ -50,31 +50,33 @@ static Reason read_message(const uint8_t *entry, const uint8_t *end, Message *me
         message->timestamp = int64_at(r.position);
         r.position += 8;
     }
-    Reason bad = read_field(&r, &message->key, &message->key_length, "a negative key length");
-    if (bad == NULL)
-        bad = read_field(&r, &message->value, &message->value_length, "a negative value length");
-    if (bad == NULL && r.position != r.end)
-        bad = "a length that does not match its fields";
-    return bad;
+    Reason reason = read_field(&r, &message->key, &message->key_length, "a negative key length");
+    if (reason == NULL)
+        reason = read_field(&r, &message->value, &message->value_length, "a negative value length");
+    if (reason == NULL && r.position != r.end)
+        reason = "a length that does not match its fields";
+    return reason;
 }
 
-/* Where the message behind the one at `at` begins; NULL if its length makes no sense. */
-const uint8_t *legacy_message_after(const Records *self, const uint8_t *at)
+/* Returns the position after the message at `position`, or NULL if its length is not valid. */
+const uint8_t *legacy_message_after(const Records *self, const uint8_t *position)
 {
-    int64_t there = self->body_end - at, length = there < HEAD ? 0 : int32_at(at + 8);
-    return length < (self->magic ? 22 : 14) || there < HEAD + length ? NULL : at + HEAD + length;
+    int64_t available = self->body_end - position;
+    int64_t length = available < ENTRY_HEADER_SIZE ? 0 : int32_at(position + 8);
+    return length < (self->magic ? 22 : 14) || available < ENTRY_HEADER_SIZE + length
+             ? NULL : position + ENTRY_HEADER_SIZE + length;
 }
 
 Reason legacy_parse_record(Records *self, ParsedRecord *parsed)
 {
-    Message message;
+    LegacyMessage message;
     const uint8_t *end = legacy_message_after(self, self->next_record);
-    if (end == NULL) /* the survey saw another: somebody writes to the buffer */
+    if (end == NULL) /* the length was checked before, so the buffer has been changed meanwhile */
         return "a length that does not match its set";
-    Reason bad = read_message(self->next_record, end, &message);
-    if (bad != NULL)
-        return bad;
-    if (message.attributes & 7) /* a wrapper that stands alone was opened, not read */
+    Reason reason = read_message(self->next_record, end, &message);
+    if (reason != NULL)
+        return reason;
+    if (message.attributes & 7) /* a wrapper in a wrapper: legacy_open() has opened the outer one */
         return "compression inside compression";
     if (message.offset < 0 || message.offset > self->last_offset - self->base_offset)
         return "an offset outside its batch";
@@ -90,21 +92,23 @@ Reason legacy_parse_record(Records *self, ParsedRecord *parsed)
     return NULL;
 }
 
-/* Counts the inner messages, so that the last one's offset is known before the first is read. */
+/* Counts the inner messages. The offset of the last one must be known before the first is parsed. */
 static int survey(Records *self, int magic, int64_t wrapper_offset)
 {
-    const uint8_t *at = self->next_record;
+    const uint8_t *position = self->next_record;
     int64_t count = 0, first = 0, last = -1, resume = wrapper_offset + 1;
-    for (; at < self->body_end; count++) {
-        int64_t there = self->body_end - at, length = there < HEAD ? 0 : int32_at(at + 8);
-        if (length < (magic ? 22 : 14) || there < HEAD + length)
+    for (; position < self->body_end; count++) {
+        int64_t available = self->body_end - position;
+        int64_t length = available < ENTRY_HEADER_SIZE ? 0 : int32_at(position + 8);
+        if (length < (magic ? 22 : 14) || available < ENTRY_HEADER_SIZE + length)
             return walk_corrupt(self, resume, "a compressed message set that ends in the middle");
-        if (at[16] != magic)
-            return walk_corrupt(self, resume, "a message of magic %d inside one of magic %d", (int8_t)at[16], magic);
-        last = int64_at(at);
+        if (position[16] != magic)
+            return walk_corrupt(self, resume, "a message of magic %d inside one of magic %d", (int8_t)position[16],
+                                magic);
+        last = int64_at(position);
         if (count == 0)
             first = last;
-        at += HEAD + length;
+        position += ENTRY_HEADER_SIZE + length;
     }
     if (count == 0)
         return walk_corrupt(self, resume, "an empty compressed message set");
@@ -117,7 +121,7 @@ static int survey(Records *self, int magic, int64_t wrapper_offset)
     return 1;
 }
 
-static int open_wrapper(Records *self, const Message *wrapper, int magic)
+static int open_wrapper(Records *self, const LegacyMessage *wrapper, int magic)
 {
     int codec = wrapper->attributes & 7;
     int64_t resume = wrapper->offset + 1;
@@ -134,10 +138,10 @@ static int open_wrapper(Records *self, const Message *wrapper, int magic)
     return survey(self, magic, wrapper->offset);
 }
 
-/* 1: there are records in hand, or it lies below the asked offset; -1: error. */
+/* Returns 1 if the message or wrapper is open or skipped, and -1 with an exception. */
 int legacy_open(Records *self, const uint8_t *entry, const uint8_t *entry_end)
 {
-    Message message;
+    LegacyMessage message;
     int magic = entry[16];
     self->magic = (int8_t)magic;
     if (self->error_offset == INT64_MAX)
@@ -147,9 +151,9 @@ int legacy_open(Records *self, const uint8_t *entry, const uint8_t *entry_end)
         int64_t resume = walk_following_offset(self);
         return walk_corrupt(self, resume < 0 ? self->error_offset + 1 : resume, "its checksum does not match");
     }
-    Reason bad = read_message(entry, entry_end, &message);
-    if (bad != NULL)
-        return walk_corrupt(self, self->error_offset + 1, "a record with %s", bad);
+    Reason reason = read_message(entry, entry_end, &message);
+    if (reason != NULL)
+        return walk_corrupt(self, self->error_offset + 1, "a record with %s", reason);
     if (self->last_offset < self->next_offset) {
         walk_skip_batch(self);
         return 1;

@@ -135,7 +135,7 @@ int walk_corrupt_record(Records *self, Reason reason);
 int batch_open(Records *self, const uint8_t *entry, const uint8_t *entry_end);
 int legacy_open(Records *self, const uint8_t *entry, const uint8_t *entry_end);
 Reason legacy_parse_record(Records *self, ParsedRecord *parsed);
-const uint8_t *legacy_message_after(const Records *self, const uint8_t *at);
+const uint8_t *legacy_message_after(const Records *self, const uint8_t *position);
 
 /* --- body.c ------------------------------------------------------------------------------ */
 

@@ -81,7 +81,9 @@ static inline PyObject *int_from(PyObject *old, int64_t value)
    far. */
 static inline PyObject *part_to_reuse(PyObject *part, int spare)
 {
-    Py_ssize_t largest = spare < SPARE_WITH_LARGE_PARTS ? MAX_LARGE_PART : spare < SPARE_WITH_MEDIUM_PARTS ? MAX_MEDIUM_PART : MAX_SMALL_PART;
+    Py_ssize_t largest = spare < SPARE_WITH_LARGE_PARTS    ? MAX_LARGE_PART
+                         : spare < SPARE_WITH_MEDIUM_PARTS ? MAX_MEDIUM_PART
+                                                           : MAX_SMALL_PART;
     if (is_only_reference(part) && PyBytes_CheckExact(part) && PyBytes_GET_SIZE(part) <= largest)
         return part;
     Py_XDECREF(part);

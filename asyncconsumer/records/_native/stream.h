@@ -28,7 +28,7 @@ typedef struct {
     double deadline;          /* after it, refill() is called before the next record is returned */
     double wall_deadline;     /* the same moment on the wall clock, which also counts suspended time */
     PyObject *clock;          /* a function, or NULL for the system's clocks */
-    PyObject *recover;        /* called with an error of the records, returns whether to call refill() instead; or NULL */
+    PyObject *recover;        /* called with an error of the records: returns whether to call refill(); or NULL */
     bool ended;
     bool in_flight;           /* whether a record was returned and the next one has not been requested */
     MessageBuilder *builder;  /* creates the items from records; or NULL */

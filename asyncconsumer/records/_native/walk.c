@@ -1,16 +1,16 @@
-/* From batch to batch and from record to record over bytes nobody has vouched for.
+/* Iteration over the batches of a record set and over their records. The bytes are not trusted.
 
-   Nothing here makes an object per record. What does not hold ends the walk with CorruptRecords,
-   which is kept and raised again, so that records before it are delivered and it is not missed. */
+   No object is created for a record. Corrupt bytes end the iteration with CorruptRecords. The error is stored and
+   raised again by each later call. */
 
 #include "native.h"
 
 #include "batch.h"
 
 enum {
-    ENTRY_HEADER_SIZE = 12,      /* offset and length, in every format */
+    ENTRY_HEADER_SIZE = 12, /* offset and length, in every format */
     SIZE_TO_MAGIC = 17,
-    MIN_LENGTH = 14,    /* of an empty message of magic 0, the smallest entry there is */
+    MIN_ENTRY_LENGTH = 14,  /* length of an empty message of magic 0, the smallest entry */
 };
 
 static PyObject *corrupt_records; /* the exception class */
@@ -23,7 +23,7 @@ int walk_prepare(void)
     return corrupt_records ? 0 : -1;
 }
 
-/* --- giving up and letting go ------------------------------------------------------------------- */
+/* --- errors and release -------------------------------------------------------------------- */
 
 void walk_release(Records *self)
 {
@@ -32,18 +32,18 @@ void walk_release(Records *self)
     body_drop(self);
     Py_CLEAR(self->shared_body);
     Py_buffer view = self->view;
-    self->view.obj = NULL; /* its owner may run code that comes here again */
+    self->view.obj = NULL; /* releasing it may run code that calls this function */
     PyBuffer_Release(&view);
 }
 
-/* The offset of the entry behind the one in hand, or -1 when there is none that makes sense. */
+/* Returns the offset of the entry after the current one, or -1 if there is none with a plausible header. */
 int64_t walk_following_offset(const Records *self)
 {
     if (self->end - self->next_entry < SIZE_TO_MAGIC)
         return -1;
     int64_t offset = int64_at(self->next_entry), length = int32_at(self->next_entry + 8);
-    bool sane = length >= MIN_LENGTH && length <= self->max_batch && self->next_entry[16] <= 2;
-    return sane && offset > self->error_offset ? offset : -1;
+    bool is_plausible = length >= MIN_ENTRY_LENGTH && length <= self->max_batch && self->next_entry[16] <= 2;
+    return is_plausible && offset > self->error_offset ? offset : -1;
 }
 
 int walk_corrupt_text(Records *self, int64_t resume, PyObject *reason)
@@ -96,9 +96,9 @@ int walk_skip_corrupt(Records *self)
     return 0;
 }
 
-static int truncated(Records *self, const uint8_t *entry, int64_t needed)
+static int set_incomplete(Records *self, const uint8_t *entry, int64_t needed)
 {
-    if (entry == self->end - self->size) /* not even one came whole */
+    if (entry == self->end - self->size) /* the first entry is incomplete */
         self->incomplete = needed;
     return 0;
 }
@@ -116,39 +116,39 @@ void walk_skip_batch(Records *self)
         self->next_offset = self->last_offset + 1;
 }
 
-/* --- the set as a whole --------------------------------------------------------------------------------- */
+/* --- the record set ----------------------------------------------------------------------------------- */
 
-/* 1: a batch was opened (and may be empty); 0: there is no whole one left; -1: error. */
+/* Returns 1 if a batch was opened, 0 if there is no complete one, and -1 with an exception. The batch may be empty. */
 static int open_entry(Records *self)
 {
     const uint8_t *entry = self->next_entry;
-    int64_t there = self->end - entry;
+    int64_t available = self->end - entry;
     self->is_decompressed = self->rest_evicted = false;
     Py_CLEAR(self->shared_body);
-    if (there == 0)
+    if (available == 0)
         return 0;
-    if (there < ENTRY_HEADER_SIZE)
-        return truncated(self, entry, BATCH_HEADER_SIZE);
+    if (available < ENTRY_HEADER_SIZE)
+        return set_incomplete(self, entry, BATCH_HEADER_SIZE);
     int64_t base = int64_at(entry), length = int32_at(entry + 8);
     self->error_offset = base;
-    if (length < MIN_LENGTH)
+    if (length < MIN_ENTRY_LENGTH)
         return walk_corrupt(self, -1, "a batch length of %lld, less than the minimum of %d",
-                            (long long)length, MIN_LENGTH);
+                            (long long)length, MIN_ENTRY_LENGTH);
     if (length > self->max_batch)
         return walk_corrupt(self, -1, "a batch length of %lld, more than the maximum of %lld",
                             (long long)length, (long long)self->max_batch);
-    if (there < SIZE_TO_MAGIC)
-        return truncated(self, entry, ENTRY_HEADER_SIZE + length);
-    bool whole = there >= ENTRY_HEADER_SIZE + length;
+    if (available < SIZE_TO_MAGIC)
+        return set_incomplete(self, entry, ENTRY_HEADER_SIZE + length);
+    bool is_complete = available >= ENTRY_HEADER_SIZE + length;
     int magic = (int8_t)entry[16];
-    self->next_entry = whole ? entry + ENTRY_HEADER_SIZE + length : self->end;
+    self->next_entry = is_complete ? entry + ENTRY_HEADER_SIZE + length : self->end;
     if (magic < 0 || magic > 2)
         return walk_corrupt(self, walk_following_offset(self), "unknown magic %d", magic);
     if (magic == 2 && length < BATCH_HEADER_SIZE - ENTRY_HEADER_SIZE)
         return walk_corrupt(self, walk_following_offset(self),
                             "a batch length of %lld, less than its header", (long long)length);
-    if (!whole)
-        return truncated(self, entry, ENTRY_HEADER_SIZE + length);
+    if (!is_complete)
+        return set_incomplete(self, entry, ENTRY_HEADER_SIZE + length);
     if (base < 0)
         return walk_corrupt(self, walk_following_offset(self), "a negative offset");
     return magic == 2 ? batch_open(self, entry, self->next_entry) : legacy_open(self, entry, self->next_entry);
@@ -157,27 +157,28 @@ static int open_entry(Records *self)
 static inline int next_of_batch(Records *self, ParsedRecord *parsed)
 {
     parsed->start = self->next_record;
-    Reason bad = self->magic == 2 ? parse_record(self, parsed) : legacy_parse_record(self, parsed);
-    if (bad != NULL)
-        return walk_corrupt_record(self, bad);
+    Reason reason = self->magic == 2 ? parse_record(self, parsed) : legacy_parse_record(self, parsed);
+    if (reason != NULL)
+        return walk_corrupt_record(self, reason);
     self->remaining--;
     parsed->next_offset_before = self->next_offset;
-    bool wanted = parsed->offset >= self->next_offset;
-    if (wanted)
+    bool is_new = parsed->offset >= self->next_offset;
+    if (is_new)
         self->next_offset = parsed->offset + 1;
     if (self->remaining == 0 && self->next_record == self->body_end)
-        self->next_offset = self->last_offset + 1; /* also over what compaction took from the end */
-    return wanted;
+        self->next_offset = self->last_offset + 1; /* skips offsets that compaction removed from the end of the batch */
+    return is_new;
 }
 
-/* Whether the next batch begins behind the end: what is in it, or wrong with it, is not asked for. */
-static inline bool is_beyond(const Records *self)
+/* Whether the next batch begins at or after the end offset. It is not read, so it cannot raise an error. */
+static inline bool starts_at_end_offset(const Records *self)
 {
-    return self->end - self->next_entry >= SIZE_TO_MAGIC && self->next_entry[16] == 2 && int64_at(self->next_entry) >= self->end_offset;
+    return self->end - self->next_entry >= SIZE_TO_MAGIC && self->next_entry[16] == 2
+           && int64_at(self->next_entry) >= self->end_offset;
 }
 
-/* Whether it is time for the event loop, as far as the reader lets it run. */
-static inline bool is_time_to_pause(Records *self)
+/* Returns whether the event loop should run now, and sets `paused` in that case. */
+static inline bool pause_for_loop(Records *self)
 {
     if (!self->cooperative || self->preparing || self->worked < WORK_BETWEEN_PAUSES)
         return false;
@@ -185,8 +186,8 @@ static inline bool is_time_to_pause(Records *self)
     return true;
 }
 
-/* A thread that passes over many records lets others run: no codec does that for it here. */
-static inline void breathe(const Records *self)
+/* Lets other threads run while prepare() skips many records. Codecs release the GIL, but parsing does not. */
+static inline void release_gil(const Records *self)
 {
     if (self->preparing && (self->remaining & 0xFFFF) == 0) {
         Py_BEGIN_ALLOW_THREADS
@@ -204,38 +205,38 @@ int walk_next(Records *self, ParsedRecord *parsed)
     for (;;) {
         while (self->remaining > 0) {
             if (self->next_record == self->body_end && self->rest_evicted) {
-                if (is_time_to_pause(self))
+                if (pause_for_loop(self))
                     return 0;
                 if (body_decompress_again(self) < 0)
                     return self->paused ? 0 : -1;
             }
-            int found = next_of_batch(self, parsed);
-            if (found > 0 && parsed->offset >= self->end_offset) {
+            int result = next_of_batch(self, parsed);
+            if (result > 0 && parsed->offset >= self->end_offset) {
                 self->next_offset = parsed->next_offset_before;
                 walk_release(self);
                 return 0;
             }
-            if (found != 0)
-                return found;
-            breathe(self);
+            if (result != 0)
+                return result;
+            release_gil(self);
         }
         if (self->next_record != self->body_end || self->trailing_bytes > 0) {
-            int64_t over = self->trailing_bytes + (self->body_end - self->next_record);
+            int64_t trailing = self->trailing_bytes + (self->body_end - self->next_record);
             self->next_record = self->body_end;
             self->trailing_bytes = 0;
             return walk_corrupt(self, self->last_offset + 1, "%lld bytes after its last record",
-                                (long long)over);
+                                (long long)trailing);
         }
-        if (is_beyond(self)) {
+        if (starts_at_end_offset(self)) {
             walk_release(self);
             return 0;
         }
-        if (is_time_to_pause(self))
+        if (pause_for_loop(self))
             return 0;
         const uint8_t *entry = self->next_entry;
         int opened = open_entry(self);
         if (opened < 0) {
-            if (self->error == NULL) { /* not the fault of the bytes: whoever asks again gets them */
+            if (self->error == NULL) { /* not caused by the bytes: the next call reads this entry again */
                 self->next_entry = entry;
                 self->next_record = self->body_end = NULL;
                 self->remaining = 0;
