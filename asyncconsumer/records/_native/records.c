@@ -1,4 +1,4 @@
-/* Records: the iterator over one partition's record set, as a fetch response carries it. */
+/* Records: the iterator over the record set of one partition, as a fetch response carries it. */
 
 #include "native.h"
 
@@ -31,7 +31,7 @@ static inline PyObject *next_record(Records *self)
     if (walk_next(self, &parsed) <= 0)
         return NULL;
     PyObject *record = record_create(self->topic, self->partition, &parsed);
-    if (record == NULL) /* no memory: the next call reads it again */
+    if (record == NULL) /* without memory: the next call parses it again */
         walk_unread(self, &parsed);
     else
         self->returned_offset = parsed.offset;
@@ -59,9 +59,9 @@ bool records_begin_read(Records *self, ParsedRecord *parsed)
     return self->pinned;
 }
 
-static void finish(Records *self)
+static void close_now(Records *self)
 {
-    Py_CLEAR(self->error); /* damage does not matter any more either */
+    Py_CLEAR(self->error); /* a stored error is dropped as well */
     walk_release(self);
 }
 
@@ -72,35 +72,35 @@ void records_end_read(Records *self, const ParsedRecord *put_back)
     self->pinned = false;
     if (self->closing) {
         self->closing = false;
-        finish(self);
+        close_now(self);
     }
     records_leave(self);
 }
 
-/* --- made and unmade ----------------------------------------------------------------------------- */
+/* --- creation and deallocation ----------------------------------------------------------------------- */
 
-/* [(producer id, first offset), ...] to a list of (first offset, producer id), by first offset. */
-static PyObject *sorted_aborted(PyObject *given)
+/* Converts pairs of (producer id, first offset) to a sorted list of pairs of (first offset, producer id). */
+static PyObject *sorted_aborted(PyObject *pairs)
 {
-    PyObject *items = PySequence_List(given);
+    PyObject *items = PySequence_List(pairs);
     for (Py_ssize_t i = 0; items != NULL && i < PyList_GET_SIZE(items); i++) {
-        PyObject *pair = PySequence_Tuple(PyList_GET_ITEM(items, i)), *turned = NULL;
+        PyObject *pair = PySequence_Tuple(PyList_GET_ITEM(items, i)), *swapped = NULL;
         long long producer, first;
         if (pair != NULL && PyArg_ParseTuple(pair, "LL;`aborted` must contain pairs of producer id and first offset",
                                              &producer, &first))
-            turned = Py_BuildValue("(LL)", first, producer);
+            swapped = Py_BuildValue("(LL)", first, producer);
         Py_XDECREF(pair);
-        if (turned == NULL)
+        if (swapped == NULL)
             Py_CLEAR(items);
         else
-            PyList_SetItem(items, i, turned);
+            PyList_SetItem(items, i, swapped);
     }
     if (items != NULL && PyList_Sort(items) < 0)
         Py_CLEAR(items);
     return items;
 }
 
-static int read_options(Records *self, PyObject *args, PyObject *keywords, PyObject **data)
+static int parse_options(Records *self, PyObject *args, PyObject *keywords, PyObject **data)
 {
     static char *names[] = {"data", "topic", "partition", "offset", "end", "aborted", "check_crc",
                             "max_decompressed_bytes", "max_batch", "bodies", NULL};
@@ -121,10 +121,10 @@ static int read_options(Records *self, PyObject *args, PyObject *keywords, PyObj
         return -1;
     }
     self->topic = PyUnicode_FromObject(topic);
-    long number = PyLong_AsLong(partition);
-    if (number == -1 && PyErr_Occurred())
+    long partition_number = PyLong_AsLong(partition);
+    if (partition_number == -1 && PyErr_Occurred())
         return -1;
-    self->partition = PyLong_FromLong(number); /* a subclass could hold a cycle */
+    self->partition = PyLong_FromLong(partition_number); /* an instance of a subclass could be part of a cycle */
     self->next_offset = offset;
     self->end_offset = end;
     self->check_crc = check_crc;
@@ -142,27 +142,27 @@ static int read_options(Records *self, PyObject *args, PyObject *keywords, PyObj
     return self->topic && self->partition ? 0 : -1;
 }
 
-/* Take the buffer of `data`, of a memoryview that of what it looks at.
+/* Acquires the buffer of `data`. If `data` is a memoryview, acquires the buffer of its base object.
 
-   When the garbage collector takes apart a cycle that holds us and a memoryview, it may clear that
-   one first, which is fatal while its buffer is lent. What lies under it knows no cycles. */
-static int hold(Records *self, PyObject *data)
+   The garbage collector may clear a memoryview in a cycle before these Records. That is a fatal error while its
+   buffer is in use. The base object cannot be part of a cycle. */
+static int acquire_buffer(Records *self, PyObject *data)
 {
     if (PyObject_GetBuffer(data, &self->view, PyBUF_SIMPLE) < 0)
         return -1;
     self->next_entry = self->view.buf;
     self->size = self->view.len;
     self->end = self->next_entry + self->size;
-    PyObject *under = PyMemoryView_Check(data) ? PyMemoryView_GET_BASE(data) : NULL;
-    if (under == NULL)
+    PyObject *base = PyMemoryView_Check(data) ? PyMemoryView_GET_BASE(data) : NULL;
+    if (base == NULL)
         return 0;
-    Py_buffer whole;
-    if (PyObject_GetBuffer(under, &whole, PyBUF_SIMPLE) < 0) {
-        PyErr_Clear(); /* it lends no plain bytes: then the memoryview's own must do */
+    Py_buffer base_view;
+    if (PyObject_GetBuffer(base, &base_view, PyBUF_SIMPLE) < 0) {
+        PyErr_Clear(); /* without a contiguous buffer, keep that of the memoryview */
         return 0;
     }
     PyBuffer_Release(&self->view);
-    self->view = whole;
+    self->view = base_view;
     return 0;
 }
 
@@ -172,7 +172,7 @@ static PyObject *records_new(PyTypeObject *type, PyObject *args, PyObject *keywo
     Records *self = (Records *)type->tp_alloc(type, 0);
     if (self == NULL)
         return NULL;
-    if (read_options(self, args, keywords, &data) < 0 || hold(self, data) < 0) {
+    if (parse_options(self, args, keywords, &data) < 0 || acquire_buffer(self, data) < 0) {
         Py_DECREF(self);
         return NULL;
     }
@@ -182,7 +182,7 @@ static PyObject *records_new(PyTypeObject *type, PyObject *args, PyObject *keywo
 static int records_traverse(Records *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->view.obj);
-    Py_VISIT(self->error); /* its traceback may hold frames that hold us */
+    Py_VISIT(self->error); /* the frames of its traceback may refer to this object */
     Py_VISIT(self->shared_bodies);
     Py_VISIT(self->bodies);
     return 0;
@@ -190,7 +190,7 @@ static int records_traverse(Records *self, visitproc visit, void *arg)
 
 static int records_clear(Records *self)
 {
-    Py_CLEAR(self->bodies); /* who dies is seen by a weak reference: no call from here */
+    Py_CLEAR(self->bodies); /* `bodies` notices the deallocation by a weak reference, and must not be called here */
     walk_release(self);
     Py_CLEAR(self->error);
     Py_CLEAR(self->shared_bodies);
@@ -214,29 +214,29 @@ static void records_dealloc(Records *self)
 
 static PyObject *records_close(Records *self, PyObject *Py_UNUSED(ignored))
 {
-    if (self->preparing || self->pinned) { /* the buffer is in use: it is closed after that */
+    if (self->preparing || self->pinned) { /* the buffer is in use: it is released afterwards */
         self->closing = true;
         Py_RETURN_NONE;
     }
     if (records_enter(self) < 0)
         return NULL;
-    finish(self);
+    close_now(self);
     records_leave(self);
     Py_RETURN_NONE;
 }
 
-/* Has the next record in memory, if there is one, without handing it out. Damage is met by who reads it. */
+/* Loads the next record, if there is one, and does not return it. A corrupt batch raises its error when it is read. */
 static int open_next(Records *self)
 {
     ParsedRecord parsed;
-    int found = walk_next(self, &parsed);
-    if (found > 0)
+    int result = walk_next(self, &parsed);
+    if (result > 0)
         walk_unread(self, &parsed);
-    if (found < 0 && self->error != NULL) {
+    if (result < 0 && self->error != NULL) {
         PyErr_Clear();
         return 0;
     }
-    return found < 0 ? -1 : 0;
+    return result < 0 ? -1 : 0;
 }
 
 static PyObject *records_open_next(Records *self, PyObject *Py_UNUSED(ignored))
@@ -257,10 +257,10 @@ static PyObject *records_prepare_next(Records *self, PyObject *Py_UNUSED(ignored
     self->preparing = true;
     int opened = open_next(self);
     self->preparing = false;
-    self->worked = 0; /* not by the event loop */
+    self->worked = 0; /* the event loop was not blocked */
     if (self->closing) {
         self->closing = false;
-        finish(self);
+        close_now(self);
     }
     records_leave(self);
     if (opened < 0)
@@ -295,25 +295,30 @@ static PyObject *get_closed(Records *self, void *Py_UNUSED(closure))
 }
 
 static PyGetSetDef records_properties[] = {
-    {"closed", (getter)get_closed, NULL, "Whether the iteration has ended, or close() was called.", NULL},
+    {"closed", (getter)get_closed, NULL, "Whether the iteration has ended, or `close` was called.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyMethodDef records_methods[] = {
     {"close", (PyCFunction)records_close, METH_NOARGS,
-     "close()\n--\n\nEnd the iteration and let go of the buffer. Harmless when done before."},
+     "close()\n--\n\nEnd the iteration and release the buffer, unless both was done before.\n\n"
+     "If a thread is in `prepare`, it still needs the buffer, and releases it when it is done."},
     {"skip_corrupt", (PyCFunction)records_skip_corrupt, METH_NOARGS,
-     "skip_corrupt()\n--\n\nGo on behind the corrupt place; returns the offset where that is.\n\n"
-     "Raises the CorruptRecords again when nobody can know where it ends (its `resume` is None)."},
+     "skip_corrupt()\n--\n\nContinue after the corrupt data. Return the offset at which reading continues.\n\n"
+     "If the end of the corrupt data is not known (`resume` of the `CorruptRecords` is None),\n"
+     "raise the `CorruptRecords` again."},
     {"open_next", (PyCFunction)records_open_next, METH_NOARGS,
-     "open_next()\n--\n\nHave the next record in memory, if there is one; False if it paused before that."},
+     "open_next()\n--\n\nLoad the next record, if there is one. Return False if reading paused before it."},
     {"prepare", (PyCFunction)records_prepare_next, METH_NOARGS,
-     "prepare()\n--\n\nDo the same however long it takes; meant for a thread. close() ends it afterwards."},
+     "prepare()\n--\n\nLoad the next record without pauses. Call this in a worker thread.\n\n"
+     "If `close` is called meanwhile, the records are closed at the end of this call."},
     {"evict", (PyCFunction)records_evict, METH_NOARGS,
-     "evict()\n--\n\nFree the decompressed body; the next record decompresses it again. False if it is in use."},
+     "evict()\n--\n\nFree the decompressed body. Return False if there is none or if it is in use.\n\n"
+     "When the next record is read, the body is decompressed again."},
     {"take_columns", (PyCFunction)records_take_columns, METH_VARARGS,
-     "take_columns(wanted, max_rows, max_bytes, scale, /)\n--\n\n"
-     "The next records as the buffers of Arrow arrays, or None; for asyncconsumer.records.arrow."},
+     "take_columns(flags, max_rows, max_bytes, scale, /)\n--\n\n"
+     "Return the next records as buffers of Arrow arrays, or None if none can be read now.\n\n"
+     "`asyncconsumer.records.arrow` uses this."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -321,19 +326,20 @@ static PyMemberDef records_members[] = {
     {"topic", T_OBJECT_EX, offsetof(Records, topic), READONLY, NULL},
     {"partition", T_OBJECT_EX, offsetof(Records, partition), READONLY, NULL},
     {"next_offset", T_LONGLONG, offsetof(Records, next_offset), READONLY,
-     "Where the next fetch must start, after what was handed out so far."},
+     "The offset after the records returned so far, at which the next fetch must start."},
     {"incomplete", T_LONGLONG, offsetof(Records, incomplete), READONLY,
-     "How many bytes the first batch needs, when not even that one came whole; else 0."},
+     "The size of the first record batch if the data ends within it, otherwise 0."},
     {"leader_epoch", T_INT, offsetof(Records, leader_epoch), READONLY,
-     "Of the last batch seen; -1 when none had one."},
+     "The leader epoch of the last record batch that was read, or -1 if there was none."},
     {"bodies", T_OBJECT, offsetof(Records, bodies), READONLY,
-     "What decompressed bodies are charged to, or None."},
+     "The cache that charges decompressed bodies to a budget, or None."},
     {"cooperative", T_BOOL, offsetof(Records, cooperative), 0,
-     "Whether the iteration ends where the event loop should run; then `paused` says so."},
+     "Whether the iteration ends, with `paused` set, whenever the event loop should run."},
     {"paused", T_UBYTE, offsetof(Records, paused), READONLY,
-     "A Pause: whether more follows, though the iteration has ended, and what for."},
-    {"worked", T_LONGLONG, offsetof(Records, worked), 0, "Bytes decompressed since it was last set to 0."},
-    {"size", T_PYSSIZET, offsetof(Records, size), READONLY, "Bytes of the record set."},
+     "The reason why the iteration ended before its end; `NOT_PAUSED` if it did not."},
+    {"worked", T_LONGLONG, offsetof(Records, worked), 0,
+     "The number of bytes decompressed since this was last set to 0."},
+    {"size", T_PYSSIZET, offsetof(Records, size), READONLY, "The size of the record set in bytes."},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -342,8 +348,8 @@ PyTypeObject Records_Type = {
     .tp_name = "asyncconsumer.records._records.Records",
     .tp_doc = PyDoc_STR("Records(data, *, topic, partition, offset=0, end=2**63-1, aborted=None, check_crc=True, "
                         "max_decompressed_bytes=67108864, max_batch=134217728, bodies=None)\n--\n\n"
-                        "Iterate over one partition's record set, decoding on the way.\n\n"
-                        "See asyncconsumer.records._pure.Records, the same in Python."),
+                        "An iterator over the record set of one partition, as a fetch response carries it.\n\n"
+                        "See asyncconsumer.records.record_set.Records, the same in Python."),
     .tp_basicsize = sizeof(Records),
     .tp_weaklistoffset = offsetof(Records, weakrefs),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
