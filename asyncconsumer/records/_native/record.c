@@ -1,5 +1,5 @@
-/* Record: small, final, immutable, outside the garbage collector (it can hold no cycle: its
-   fields are exactly str, int, bytes and tuples of those, which the constructor makes sure of). */
+/* Record: small, immutable and without garbage collection. It cannot be part of a cycle: the constructor ensures
+   that its fields are exactly str, int, bytes and tuples of these. */
 
 #include "native.h"
 #include "parts.h"
@@ -7,9 +7,9 @@
 #include <stddef.h>
 #include <structmember.h>
 
-static PyObject *no_headers; /* the one empty tuple */
+static PyObject *no_headers; /* the empty tuple */
 
-/* Records that are gone, with those of their parts that the next one may be made of. */
+/* Deallocated records, with the parts that a later record may reuse. */
 static Record *spare[MAX_SPARE];
 static int spare_count;
 
@@ -23,7 +23,7 @@ static inline Record *new_record(void)
     return self;
 }
 
-/* Headers were bounds-checked when the record was sighted; keys are valid UTF-8. */
+/* parse_record() has checked the bounds, and that keys are UTF-8. */
 PyObject *headers_create(const ParsedRecord *parsed)
 {
     if (parsed->header_count == 0)
@@ -111,35 +111,35 @@ static void record_dealloc(Record *self)
     PyObject_Free(self);
 }
 
-/* --- made in Python --------------------------------------------------------------------------- */
+/* --- creation in Python ------------------------------------------------------------------------- */
 
-static PyObject *exact_bytes(PyObject *given, const char *what)
+static PyObject *exact_bytes(PyObject *object, const char *name)
 {
-    if (given == Py_None || PyBytes_CheckExact(given))
-        return Py_NewRef(given);
-    PyErr_Format(PyExc_TypeError, "%s must be bytes or None, not %.100s", what, Py_TYPE(given)->tp_name);
+    if (object == Py_None || PyBytes_CheckExact(object))
+        return Py_NewRef(object);
+    PyErr_Format(PyExc_TypeError, "%s must be bytes or None, not %.100s", name, Py_TYPE(object)->tp_name);
     return NULL;
 }
 
-static PyObject *exact_header(PyObject *given)
+static PyObject *exact_header(PyObject *object)
 {
-    PyObject *pair = PySequence_Tuple(given), *value = NULL, *made = NULL;
+    PyObject *pair = PySequence_Tuple(object), *value = NULL, *header = NULL;
     if (pair == NULL)
         return NULL;
     if (PyTuple_GET_SIZE(pair) != 2 || !PyUnicode_CheckExact(PyTuple_GET_ITEM(pair, 0)))
         PyErr_SetString(PyExc_TypeError, "a header must be a pair of str and bytes or None");
     else if ((value = exact_bytes(PyTuple_GET_ITEM(pair, 1), "a header's value")) != NULL)
-        made = PyTuple_Pack(2, PyTuple_GET_ITEM(pair, 0), value);
+        header = PyTuple_Pack(2, PyTuple_GET_ITEM(pair, 0), value);
     Py_XDECREF(value);
     Py_DECREF(pair);
-    return made;
+    return header;
 }
 
-static PyObject *exact_headers(PyObject *given)
+static PyObject *exact_headers(PyObject *object)
 {
-    if (given == NULL)
+    if (object == NULL)
         return Py_NewRef(no_headers);
-    PyObject *items = PySequence_Tuple(given);
+    PyObject *items = PySequence_Tuple(object);
     if (items == NULL)
         return NULL;
     Py_ssize_t count = PyTuple_GET_SIZE(items);
@@ -172,7 +172,7 @@ static PyObject *record_new(PyTypeObject *type, PyObject *args, PyObject *keywor
     Record *self = new_record();
     if (self == NULL)
         return NULL;
-    self->topic = PyUnicode_FromObject(topic); /* a subclass could hold a cycle */
+    self->topic = PyUnicode_FromObject(topic); /* an instance of a subclass could be part of a cycle */
     self->partition = PyLong_FromLong(partition);
     self->offset = int_from(self->offset, offset);
     self->timestamp = int_from(self->timestamp, timestamp);
@@ -186,7 +186,7 @@ static PyObject *record_new(PyTypeObject *type, PyObject *args, PyObject *keywor
     return (PyObject *)self;
 }
 
-/* --- compared, hashed, shown, pickled ----------------------------------------------------------- */
+/* --- comparison, hash, repr and pickle ----------------------------------------------------------- */
 
 static PyObject *record_compare(PyObject *left, PyObject *right, int operator)
 {
@@ -221,8 +221,8 @@ static PyObject *fields_of(Record *self)
                          (int)self->timestamp_type, self->key, self->value, self->headers);
 }
 
-/* Rare, and the same for both twins: left to Python. */
-static PyObject *from_helper(const char *name)
+/* These calls are rare, and both decoders share their Python code. */
+static PyObject *helper_function(const char *name)
 {
     PyObject *helper = PyImport_ImportModule("asyncconsumer.records.record");
     PyObject *function = helper ? PyObject_GetAttrString(helper, name) : NULL;
@@ -232,7 +232,7 @@ static PyObject *from_helper(const char *name)
 
 static PyObject *record_repr(Record *self)
 {
-    PyObject *show = from_helper("show"), *fields = show ? fields_of(self) : NULL;
+    PyObject *show = helper_function("show"), *fields = show ? fields_of(self) : NULL;
     PyObject *text = fields ? PyObject_CallObject(show, fields) : NULL;
     Py_XDECREF(fields);
     Py_XDECREF(show);
@@ -241,49 +241,51 @@ static PyObject *record_repr(Record *self)
 
 static PyObject *record_reduce(Record *self, PyObject *Py_UNUSED(ignored))
 {
-    PyObject *restore = from_helper("restore"), *fields = restore ? fields_of(self) : NULL;
+    PyObject *restore = helper_function("restore"), *fields = restore ? fields_of(self) : NULL;
     PyObject *reduced = fields ? PyTuple_Pack(2, restore, fields) : NULL;
     Py_XDECREF(fields);
     Py_XDECREF(restore);
     return reduced;
 }
 
-/* What a Message can do, which is what a consumer hands out when there is more to do: it says so. */
+/* Raises the error that says how to get a Message, which can be committed. */
 static PyObject *record_commit(Record *self, PyObject *Py_UNUSED(ignored))
 {
-    PyObject *refuse = from_helper("refuse_commit");
-    PyObject *never = refuse ? PyObject_CallFunction(refuse, "OOO", self->topic, self->partition,
-                                                     self->offset) : NULL;
+    PyObject *refuse = helper_function("refuse_commit");
+    PyObject *result = refuse ? PyObject_CallFunction(refuse, "OOO", self->topic, self->partition,
+                                                      self->offset) : NULL;
     Py_XDECREF(refuse);
-    return never;
+    return result;
 }
 
-static PyObject *record_itself(PyObject *self, void *Py_UNUSED(closure))
+static PyObject *get_record(PyObject *self, void *Py_UNUSED(closure))
 {
     return Py_NewRef(self);
 }
 
 static PyMethodDef record_methods[] = {
     {"__reduce__", (PyCFunction)record_reduce, METH_NOARGS, NULL},
-    {"commit", (PyCFunction)record_commit, METH_NOARGS, "Only a Message has one: says what to do."},
+    {"commit", (PyCFunction)record_commit, METH_NOARGS,
+     "Raise `ConfigError`, because only a `Message` can be committed."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef record_getters[] = {
-    {"record", record_itself, NULL, "Itself, as a Message has its record.", NULL},
+    {"record", get_record, NULL, "The record itself. A `Message` has the same attribute.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyMemberDef record_members[] = {
-    {"topic", T_OBJECT_EX, offsetof(Record, topic), READONLY, "The topic's name, one str for all its records."},
-    {"partition", T_OBJECT_EX, offsetof(Record, partition), READONLY, "The number of the partition."},
-    {"offset", T_OBJECT_EX, offsetof(Record, offset), READONLY, "The place in the partition."},
+    {"topic", T_OBJECT_EX, offsetof(Record, topic), READONLY, "The topic name."},
+    {"partition", T_OBJECT_EX, offsetof(Record, partition), READONLY, "The partition number."},
+    {"offset", T_OBJECT_EX, offsetof(Record, offset), READONLY, "The offset in the partition."},
     {"timestamp", T_OBJECT_EX, offsetof(Record, timestamp), READONLY, "Milliseconds since 1970, or -1."},
     {"timestamp_type", T_BYTE, offsetof(Record, timestamp_type), READONLY,
-     "0: when it was made; 1: when the broker appended it; -1: the old format has no time."},
-    {"key", T_OBJECT_EX, offsetof(Record, key), READONLY, "bytes or None."},
-    {"value", T_OBJECT_EX, offsetof(Record, value), READONLY, "bytes or None (a tombstone)."},
-    {"headers", T_OBJECT_EX, offsetof(Record, headers), READONLY, "Pairs of str and bytes or None."},
+     "0 if the producer set the timestamp, 1 if the broker set it on append, -1 in the old format without timestamps."},
+    {"key", T_OBJECT_EX, offsetof(Record, key), READONLY, "The key as bytes, or None."},
+    {"value", T_OBJECT_EX, offsetof(Record, value), READONLY, "The value as bytes, or None for a tombstone."},
+    {"headers", T_OBJECT_EX, offsetof(Record, headers), READONLY,
+     "The headers, as pairs of a name and a value of bytes or None."},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -292,7 +294,7 @@ PyTypeObject Record_Type = {
     .tp_name = "asyncconsumer.records._records.Record",
     .tp_doc = PyDoc_STR(
         "Record(topic, partition, offset, timestamp=-1, timestamp_type=0, key=None, value=None, headers=())\n"
-        "--\n\nOne record of one partition. Its bytes are its own: it outlives every buffer."),
+        "--\n\nA record of one partition. It owns its bytes and refers to no buffer."),
     .tp_basicsize = sizeof(Record),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
     .tp_new = record_new,
@@ -308,12 +310,12 @@ PyTypeObject Record_Type = {
 int record_prepare(PyObject *module)
 {
     no_headers = PyTuple_New(0);
-    PyObject *order = Py_BuildValue("(ssssssss)", "topic", "partition", "offset", "timestamp",
-                                    "timestamp_type", "key", "value", "headers");
-    if (no_headers == NULL || order == NULL || PyType_Ready(&Record_Type) < 0
-        || PyDict_SetItemString(Record_Type.tp_dict, "__match_args__", order) < 0)
+    PyObject *match_args = Py_BuildValue("(ssssssss)", "topic", "partition", "offset", "timestamp",
+                                         "timestamp_type", "key", "value", "headers");
+    if (no_headers == NULL || match_args == NULL || PyType_Ready(&Record_Type) < 0
+        || PyDict_SetItemString(Record_Type.tp_dict, "__match_args__", match_args) < 0)
         return -1;
-    Py_DECREF(order);
+    Py_DECREF(match_args);
     PyType_Modified(&Record_Type);
     return PyModule_AddType(module, &Record_Type);
 }
