@@ -1,4 +1,4 @@
-/* MessageBuilder: makes a message of each record. See asyncconsumer.records.message, the same in Python. */
+/* MessageBuilder: creates messages from records. See asyncconsumer.records.message, the same in Python. */
 
 #include "builder.h"
 
@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <structmember.h>
 
-static PyObject *awaited_message; /* the class that awaits deserializers */
+static PyObject *awaited_message; /* the class AwaitedMessage */
 
 static bool is_awaitable(PyObject *object)
 {
@@ -17,16 +17,16 @@ static bool is_awaitable(PyObject *object)
     return (methods != NULL && methods->am_await != NULL) || is_generator_coroutine(object);
 }
 
-/* The error of an interceptor is reported, and the record stays as it was. */
+/* Reports the error of an interceptor. The record is passed on as it was. */
 static int report_interceptor(MessageBuilder *self, PyObject *record)
 {
     if (!PyErr_ExceptionMatches(PyExc_Exception))
         return -1;
     PyObject *error = error_fetch();
-    PyObject *answer = PyObject_CallFunctionObjArgs(self->intercept_failed, error, record, NULL);
+    PyObject *result = PyObject_CallFunctionObjArgs(self->intercept_failed, error, record, NULL);
     Py_DECREF(error);
-    Py_XDECREF(answer);
-    return answer == NULL ? -1 : 0;
+    Py_XDECREF(result);
+    return result == NULL ? -1 : 0;
 }
 
 /* Whether a record that an interceptor returned has the partition and offset of the original: 1, 0 or -1. */
@@ -70,13 +70,13 @@ PyObject *builder_intercept(MessageBuilder *self, PyObject *record)
     return record;
 }
 
-/* Has `fail` raise its own error in place of the one that is set. */
+/* Calls `fail`, which raises an error in place of the one that is set. */
 static void translate_failure(MessageBuilder *self, Message *message, const char *part)
 {
     PyObject *error = error_fetch(), *record = message_record(message);
-    PyObject *answer = record ? PyObject_CallFunction(self->fail, "OOs", error, record, part) : NULL;
-    if (answer != NULL) { /* it raised nothing, so the first error is raised */
-        Py_DECREF(answer);
+    PyObject *result = record ? PyObject_CallFunction(self->fail, "OOs", error, record, part) : NULL;
+    if (result != NULL) { /* `fail` raised nothing, so the first error is raised */
+        Py_DECREF(result);
         error_raise(error);
         return;
     }
@@ -89,25 +89,27 @@ static inline PyObject *build_part(MessageBuilder *self, Message *message, PyObj
     if (function == NULL || data == Py_None)
         return Py_NewRef(data);
     PyObject *argument = takes_record ? message_record(message) : data;
-    PyObject *made = argument ? PyObject_CallOneArg(function, argument) : NULL;
-    if (made == NULL && self->fail != NULL && !takes_record)
+    PyObject *deserialized = argument ? PyObject_CallOneArg(function, argument) : NULL;
+    if (deserialized == NULL && self->fail != NULL && !takes_record)
         translate_failure(self, message, part);
-    return made;
+    return deserialized;
 }
 
 /* Steals `key` and `value`. */
 static PyObject *await_parts(MessageBuilder *self, PyObject *record, PyObject *key, PyObject *value)
 {
-    PyObject *awaitable = record == NULL ? NULL : PyObject_CallFunctionObjArgs(awaited_message, (PyObject *)self, record,
-                                                                               key, value, NULL);
+    PyObject *awaitable = record == NULL
+                              ? NULL
+                              : PyObject_CallFunctionObjArgs(awaited_message, (PyObject *)self, record, key, value,
+                                                             NULL);
     Py_DECREF(key);
     Py_DECREF(value);
     return awaitable;
 }
 
-static void drop_part(PyObject *part)
+static void discard_part(PyObject *part)
 {
-    if (PyCoro_CheckExact(part)) { /* it would warn that it was never awaited */
+    if (PyCoro_CheckExact(part)) { /* otherwise Python would warn that it was never awaited */
         PyObject *error = error_fetch();
         ignore_result(PyObject_CallMethod(part, "close", NULL));
         error_raise(error);
@@ -115,65 +117,65 @@ static void drop_part(PyObject *part)
     Py_DECREF(part);
 }
 
-static enum Built build(MessageBuilder *self, Message *message, PyObject **made)
+static enum Built build(MessageBuilder *self, Message *message, PyObject **item)
 {
     PyObject *key = build_part(self, message, message->key_bytes, self->key, self->key_takes_record, "key");
     if (key == NULL)
         return BUILD_ERROR;
     PyObject *value = build_part(self, message, message->value_bytes, self->value, self->value_takes_record, "value");
     if (value == NULL) {
-        drop_part(key);
+        discard_part(key);
         return BUILD_ERROR;
     }
     if ((self->value != NULL && is_awaitable(value)) || (self->key != NULL && is_awaitable(key))) {
-        *made = await_parts(self, message_record(message), key, value);
-        return *made == NULL ? BUILD_ERROR : BUILD_AWAITS;
+        *item = await_parts(self, message_record(message), key, value);
+        return *item == NULL ? BUILD_ERROR : BUILD_AWAITS;
     }
     message_complete(message, key, value, self->commit);
-    *made = Py_NewRef(message);
+    *item = Py_NewRef(message);
     return BUILD_DONE;
 }
 
-/* Whether the records themselves are delivered. */
-static inline bool makes_nothing(const MessageBuilder *self)
+/* Whether the builder returns records without change. */
+static inline bool keeps_records(const MessageBuilder *self)
 {
     return self->key == NULL && self->value == NULL && self->commit == NULL && self->message_type == &Message_Type;
 }
 
-enum Built builder_build(MessageBuilder *self, PyObject *record, PyObject **made)
+enum Built builder_build(MessageBuilder *self, PyObject *record, PyObject **item)
 {
-    *made = NULL;
-    if (makes_nothing(self)) {
-        *made = Py_NewRef(record);
+    *item = NULL;
+    if (keeps_records(self)) {
+        *item = Py_NewRef(record);
         return BUILD_DONE;
     }
     Message *message = message_from_record(self->message_type, record);
     if (message == NULL)
         return BUILD_ERROR;
-    enum Built built = build(self, message, made);
+    enum Built built = build(self, message, item);
     Py_DECREF(message);
     return built;
 }
 
-enum Built builder_build_at(MessageBuilder *self, const Records *from, const ParsedRecord *parsed, PyObject **record,
-                            PyObject **made)
+enum Built builder_build_at(MessageBuilder *self, const Records *records, const ParsedRecord *parsed, PyObject **record,
+                            PyObject **item)
 {
-    *record = *made = NULL;
-    if (makes_nothing(self)) {
-        *made = record_create(from->topic, from->partition, parsed);
-        return *made == NULL ? BUILD_ERROR : BUILD_DONE;
+    *record = *item = NULL;
+    if (keeps_records(self)) {
+        *item = record_create(records->topic, records->partition, parsed);
+        return *item == NULL ? BUILD_ERROR : BUILD_DONE;
     }
-    Message *message = message_from_parsed(self->message_type, from->topic, from->partition, parsed);
+    Message *message = message_from_parsed(self->message_type, records->topic, records->partition, parsed);
     if (message == NULL)
         return BUILD_ERROR;
-    enum Built built = build(self, message, made);
+    enum Built built = build(self, message, item);
     if (built != BUILD_DONE)
         *record = Py_XNewRef(message_record(message));
     Py_DECREF(message);
     return built;
 }
 
-static PyObject *optional(PyObject *given) { return given == Py_None ? NULL : Py_NewRef(given); }
+static PyObject *new_optional(PyObject *object) { return object == Py_None ? NULL : Py_NewRef(object); }
 
 static PyObject *builder_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
@@ -193,12 +195,12 @@ static PyObject *builder_new(PyTypeObject *type, PyObject *args, PyObject *keywo
     MessageBuilder *self = (MessageBuilder *)type->tp_alloc(type, 0);
     if (self == NULL)
         return NULL;
-    self->key = optional(key);
-    self->value = optional(value);
+    self->key = new_optional(key);
+    self->value = new_optional(value);
     self->key_takes_record = key_takes_record;
     self->value_takes_record = value_takes_record;
-    self->commit = optional(commit);
-    self->fail = optional(fail);
+    self->commit = new_optional(commit);
+    self->fail = new_optional(fail);
     self->interceptors = interceptors ? Py_NewRef(interceptors) : PyTuple_New(0);
     self->intercept_failed = Py_NewRef(intercept_failed);
     self->message_type = (PyTypeObject *)Py_NewRef(message_type);
@@ -219,7 +221,7 @@ static int builder_traverse(MessageBuilder *self, visitproc visit, void *arg)
     return 0;
 }
 
-/* `interceptors` stays: a tuple breaks its cycles itself. */
+/* builder_intercept() needs `interceptors`. A cycle through this tuple has another object that can be cleared. */
 static int builder_clear(MessageBuilder *self)
 {
     Py_CLEAR(self->key);
@@ -251,26 +253,29 @@ static PyObject *builder_intercept_method(MessageBuilder *self, PyObject *record
 
 static PyObject *builder_build_method(MessageBuilder *self, PyObject *record)
 {
-    PyObject *made = NULL;
+    PyObject *item = NULL;
     if (!Py_IS_TYPE(record, &Record_Type))
         PyErr_Format(PyExc_TypeError, "record must be a Record, not %.100s", Py_TYPE(record)->tp_name);
     else
-        builder_build(self, record, &made);
-    return made;
+        builder_build(self, record, &item);
+    return item;
 }
 
 static PyMethodDef builder_methods[] = {
     {"intercept", (PyCFunction)builder_intercept_method, METH_O,
-     "intercept(record, /)\n--\n\nReturn the record after all interceptors. The error of an interceptor is reported."},
+     "intercept(record, /)\n--\n\n"
+     "Return the record that the interceptors made of `record`, one after the other.\n\n"
+     "If an interceptor fails, report its error, and pass the record on as it was before."},
     {"build", (PyCFunction)builder_build_method, METH_O,
      "build(record, /)\n--\n\nReturn the message of a record, or an awaitable that returns it."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyMemberDef builder_members[] = {
-    {"commit", T_OBJECT, offsetof(MessageBuilder, commit), READONLY, "Commits a message; or None."},
+    {"commit", T_OBJECT, offsetof(MessageBuilder, commit), READONLY, "The function that commits a message, or None."},
     {"message_type", T_OBJECT, offsetof(MessageBuilder, message_type), READONLY, "The class of messages."},
-    {"fail", T_OBJECT, offsetof(MessageBuilder, fail), READONLY, "Raises the error for a failed deserializer; or None."},
+    {"fail", T_OBJECT, offsetof(MessageBuilder, fail), READONLY,
+     "The function that raises the error for a failed deserializer, or None."},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -279,7 +284,8 @@ PyTypeObject MessageBuilder_Type = {
     .tp_name = "asyncconsumer.records._records.MessageBuilder",
     .tp_doc = PyDoc_STR("MessageBuilder(key=None, value=None, *, key_takes_record=False, value_takes_record=False, "
                         "commit=None, fail=None, interceptors=(), intercept_failed=None, message_type=Message)\n--\n\n"
-                        "Makes messages of records. See asyncconsumer.records.message, the same in Python."),
+                        "A builder of messages from records.\n\n"
+                        "See asyncconsumer.records.message.MessageBuilder, the same in Python."),
     .tp_basicsize = sizeof(MessageBuilder),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
     .tp_new = builder_new,

@@ -24,12 +24,12 @@ enum Built { BUILD_ERROR = -1, BUILD_AWAITS, BUILD_DONE };
 PyObject *builder_intercept(MessageBuilder *self, PyObject *record);
 
 /* BUILD_DONE: *made is the message. BUILD_AWAITS: *made is an awaitable that returns the message. */
-enum Built builder_build(MessageBuilder *self, PyObject *record, PyObject **made);
+enum Built builder_build(MessageBuilder *self, PyObject *record, PyObject **item);
 
 /* The same for a record without an object. Except for BUILD_DONE, *record is then the Record, or NULL if it could
    not be created. */
-enum Built builder_build_at(MessageBuilder *self, const Records *from, const ParsedRecord *parsed, PyObject **record,
-                            PyObject **made);
+enum Built builder_build_at(MessageBuilder *self, const Records *records, const ParsedRecord *parsed, PyObject **record,
+                            PyObject **item);
 
 int builder_prepare(PyObject *module);
 

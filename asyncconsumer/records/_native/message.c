@@ -1,7 +1,7 @@
 /* Message: a record with a deserialized key and value. See asyncconsumer.records.message, the same in Python.
 
-   Messages and their parts are reused, as records are. That saves the allocations, and the garbage collections that they
-   would trigger. */
+   Messages and their parts are reused, as records are. That saves allocations, and the garbage collections that
+   these would trigger. */
 
 #include "message.h"
 
@@ -12,19 +12,19 @@
 
 PyTypeObject Message_Type;
 
-/* Messages that are gone, with those of their parts that the next one may be made of. */
+/* Deallocated messages, with the parts that a later message may reuse. */
 static Message *spare[MAX_SPARE];
 static int spare_count;
 
-/* Whether instances of a type have no attributes besides those of a message. */
-static inline bool adds_nothing(const PyTypeObject *type)
+/* Whether instances of a type have only the fields of a Message. */
+static inline bool has_only_message_fields(const PyTypeObject *type)
 {
     return type->tp_basicsize == sizeof(Message) && type->tp_dictoffset == 0 && type->tp_weaklistoffset == 0;
 }
 
 static inline Message *new_message(PyTypeObject *type)
 {
-    if (!adds_nothing(type))
+    if (!has_only_message_fields(type))
         return (Message *)type->tp_alloc(type, 0);
     Message *self;
     if (spare_count > 0) {
@@ -83,9 +83,9 @@ void message_complete(Message *self, PyObject *key, PyObject *value, PyObject *c
     self->key = key;
     self->value = value;
     self->committing = Py_XNewRef(commit);
-    /* Bytes and numbers are in no cycle, so the collector need not visit lists of such messages. Further attributes
-       may refer to the message. `tp_alloc` has tracked messages with those. */
-    if (adds_nothing(Py_TYPE(self)) && (commit != NULL || PyObject_IS_GC(key) || PyObject_IS_GC(value)))
+    /* Bytes and numbers cannot be part of a cycle, so the garbage collector can skip such messages. Further
+       attributes may refer to the message, but `tp_alloc` already tracks messages that have some. */
+    if (has_only_message_fields(Py_TYPE(self)) && (commit != NULL || PyObject_IS_GC(key) || PyObject_IS_GC(value)))
         PyObject_GC_Track(self);
 }
 
@@ -93,7 +93,8 @@ PyObject *message_record(Message *self)
 {
     if (self->record == NULL)
         self->record = record_create_from_parts(self->topic, self->partition, self->offset, self->timestamp,
-                                                self->timestamp_type, self->key_bytes, self->value_bytes, self->headers);
+                                                self->timestamp_type, self->key_bytes, self->value_bytes,
+                                                self->headers);
     return self->record;
 }
 
@@ -105,7 +106,7 @@ static int message_traverse(Message *self, visitproc visit, void *arg)
     return 0;
 }
 
-/* The other fields belong to no cycle. */
+/* The other fields cannot be part of a cycle. */
 static int message_clear(Message *self)
 {
     Py_XSETREF(self->key, Py_NewRef(Py_None));
@@ -125,7 +126,7 @@ static void message_dealloc(Message *self)
     Py_XDECREF(self->value);
     Py_XDECREF(self->record);
     Py_XDECREF(self->committing);
-    if (adds_nothing(Py_TYPE(self)) && spare_count < MAX_SPARE) {
+    if (has_only_message_fields(Py_TYPE(self)) && spare_count < MAX_SPARE) {
         self->key_bytes = part_to_reuse(self->key_bytes, spare_count);
         self->value_bytes = part_to_reuse(self->value_bytes, spare_count);
         spare[spare_count++] = self;
@@ -159,10 +160,10 @@ static PyObject *call_helper(const char *name, PyObject *argument)
 {
     PyObject *helper = PyImport_ImportModule("asyncconsumer.records.message");
     PyObject *function = helper ? PyObject_GetAttrString(helper, name) : NULL;
-    PyObject *answer = function ? PyObject_CallOneArg(function, argument) : NULL;
+    PyObject *result = function ? PyObject_CallOneArg(function, argument) : NULL;
     Py_XDECREF(function);
     Py_XDECREF(helper);
-    return answer;
+    return result;
 }
 
 static PyObject *message_repr(PyObject *self) { return call_helper("show_message", self); }
@@ -204,7 +205,8 @@ static PyMethodDef message_methods[] = {
     {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, NULL},
     {"__reduce__", message_reduce, METH_NOARGS, NULL},
     {"commit", message_commit, METH_NOARGS,
-     "commit()\n--\n\nCommit this message and all before it of its partition. Needs commit_policy=\"manual\"."},
+     "commit()\n--\n\nCommit this message and all earlier ones of its partition.\n\n"
+     "This needs ``commit_policy=\"manual\"``."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -247,11 +249,11 @@ PyTypeObject Message_Type = {
 
 int message_prepare(PyObject *module)
 {
-    PyObject *order = Py_BuildValue("(ssssss)", "topic", "partition", "offset", "timestamp", "key", "value");
-    if (order == NULL || PyType_Ready(&Message_Type) < 0
-        || PyDict_SetItemString(Message_Type.tp_dict, "__match_args__", order) < 0)
+    PyObject *match_args = Py_BuildValue("(ssssss)", "topic", "partition", "offset", "timestamp", "key", "value");
+    if (match_args == NULL || PyType_Ready(&Message_Type) < 0
+        || PyDict_SetItemString(Message_Type.tp_dict, "__match_args__", match_args) < 0)
         return -1;
-    Py_DECREF(order);
+    Py_DECREF(match_args);
     PyType_Modified(&Message_Type);
     return PyModule_AddType(module, &Message_Type);
 }
