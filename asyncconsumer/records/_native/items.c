@@ -1,7 +1,7 @@
-/* The next item of the records in hand: a record, or the message that the builder makes of it.
+/* The next item of the current records: a record, or the message that the builder creates from it.
 
-   A record whose message is not ready is put back into its Records. So positions, commits and revocations see it as
-   not delivered, and a cancelled wait loses nothing. What is known of it is kept as the pending record. */
+   A record whose message is not ready is put back. So positions, commits and revocations count it as not delivered,
+   and a cancelled wait loses nothing. The state of its message is stored as the pending record. */
 
 #include "stream.h"
 
@@ -36,7 +36,7 @@ static inline void count_returned(AsyncRecords *stream, const Records *current)
         stream->remaining--;
 }
 
-/* Goes on with the pending record. Its message or awaitable, if there is one, goes to *item. */
+/* Continues with the pending record. *item is then its message or awaitable, if there is one. */
 static enum Outcome resume_pending(PendingRecord *pending, MessageBuilder *builder, PyObject **item)
 {
     enum Pending kind = pending->kind;
@@ -62,9 +62,9 @@ static enum Outcome resume_pending(PendingRecord *pending, MessageBuilder *build
     }
 }
 
-/* Makes an item of a record that was taken now. */
-static enum Outcome build_item(AsyncRecords *stream, MessageBuilder *builder, Records *current, const ParsedRecord *parsed,
-                               PyObject **item)
+/* Creates an item from a record that was read now. */
+static enum Outcome build_item(AsyncRecords *stream, MessageBuilder *builder, Records *current,
+                               const ParsedRecord *parsed, PyObject **item)
 {
     PyObject *record;
     enum Built built;
@@ -80,7 +80,8 @@ static enum Outcome build_item(AsyncRecords *stream, MessageBuilder *builder, Re
         Py_XDECREF(record);
         return ITEM;
     }
-    if (stream->builder != builder) /* it was replaced meanwhile: the new one begins with the record as it was */
+    if (stream->builder != builder) /* the builder was replaced meanwhile: the new one begins with the original
+                                       record */
         Py_XDECREF(record);
     else if (record != NULL) {
         stream->pending.kind = PENDING_RETRY;
@@ -91,7 +92,7 @@ static enum Outcome build_item(AsyncRecords *stream, MessageBuilder *builder, Re
     return built == BUILD_AWAITS ? ITEM_AWAITS : ITEM_ERROR;
 }
 
-/* As next_item; with NO_ITEM and `*skipped`, a record was passed over. */
+/* The same as next_item(). With NO_ITEM and `*skipped`, a record was skipped. */
 static enum Outcome take_item(AsyncRecords *stream, MessageBuilder *builder, Records *current, PyObject **item,
                               bool *skipped)
 {
@@ -132,7 +133,7 @@ enum Outcome next_item(AsyncRecords *stream, PyObject **item)
     }
     else {
         bool skipped;
-        Py_INCREF(builder); /* code that runs meanwhile may replace it */
+        Py_INCREF(builder); /* code that runs meanwhile may replace the builder */
         do {
             skipped = false;
             outcome = take_item(stream, builder, current, item, &skipped);
@@ -164,8 +165,8 @@ int skip_pending(AsyncRecords *stream)
     return failed ? -1 : 0;
 }
 
-/* Whether refill() must be called, though there may be records: 1, 0, or -1 with an exception. The monotonic clock
-   stands still while the machine is suspended; the wall clock does not. */
+/* Whether refill() must be called, although there may be more records: 1, 0, or -1 with an exception. The monotonic
+   clock stops while the machine is suspended. The wall clock does not. */
 int is_late(const AsyncRecords *stream)
 {
     if (stream->clock == NULL)
@@ -180,17 +181,18 @@ int is_late(const AsyncRecords *stream)
 
 /* --- many items at once ---------------------------------------------------------------------------------- */
 
-enum { ITEMS_BETWEEN_CLOCK_READS = 64 }; /* at the clock */
+enum { ITEMS_BETWEEN_CLOCK_READS = 64 };
 
-static int may_take(const AsyncRecords *self)
+static int can_take(const AsyncRecords *self)
 {
-    if (self->current == NULL || self->ended || self->remaining == 0 || self->returned_since_pause >= RECORDS_BETWEEN_PAUSES)
+    if (self->current == NULL || self->ended || self->remaining == 0
+        || self->returned_since_pause >= RECORDS_BETWEEN_PAUSES)
         return 0;
     int late = self->deadline < Py_HUGE_VAL ? is_late(self) : 0;
     return late < 0 ? -1 : !late;
 }
 
-/* Keeps an outcome that only a Step can deal with. */
+/* Stores an outcome for the next Step, which can await or raise it. */
 static int keep_outcome(AsyncRecords *self, enum Outcome outcome, PyObject *item)
 {
     if (outcome == ITEM_AWAITS) {
@@ -212,8 +214,8 @@ static int keep_outcome(AsyncRecords *self, enum Outcome outcome, PyObject *item
 PyObject *stream_take(AsyncRecords *self, PyObject *args)
 {
     PyObject *items;
-    Py_ssize_t most, taken = 0;
-    if (!PyArg_ParseTuple(args, "O!n:take", &PyList_Type, &items, &most))
+    Py_ssize_t limit, taken = 0;
+    if (!PyArg_ParseTuple(args, "O!n:take", &PyList_Type, &items, &limit))
         return NULL;
     if (self->waiting != NULL) {
         raise_second_reader();
@@ -221,12 +223,13 @@ PyObject *stream_take(AsyncRecords *self, PyObject *args)
     }
     self->in_flight = false;
     Records *first = self->current;
-    while (taken < most && self->current == first) {
-        if (taken % ITEMS_BETWEEN_CLOCK_READS == 0 || self->returned_since_pause >= RECORDS_BETWEEN_PAUSES || self->remaining == 0) {
-            int may = may_take(self);
-            if (may < 0)
+    while (taken < limit && self->current == first) {
+        if (taken % ITEMS_BETWEEN_CLOCK_READS == 0 || self->returned_since_pause >= RECORDS_BETWEEN_PAUSES
+            || self->remaining == 0) {
+            int is_allowed = can_take(self);
+            if (is_allowed < 0)
                 return NULL;
-            if (!may)
+            if (!is_allowed)
                 break;
         }
         PyObject *item = NULL;

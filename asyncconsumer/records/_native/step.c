@@ -1,4 +1,4 @@
-/* One step of AsyncRecords: what `__anext__` returns and `await` drives. */
+/* The awaitable that AsyncRecords.__anext__() returns. */
 
 #include "stream.h"
 
@@ -18,15 +18,15 @@ void step_finish(Step *self)
     Py_XDECREF(stream);
 }
 
-static PySendResult failed(Step *self)
+static PySendResult finish_with_error(Step *self)
 {
-    PyObject *error = error_fetch(); /* what is let go of may run code */
+    PyObject *error = error_fetch(); /* clearing references may run code that changes the exception */
     step_finish(self);
     error_raise(error);
     return PYGEN_ERROR;
 }
 
-/* Begins to wait for an awaitable, which is stolen; NULL with an exception. */
+/* Begins to wait for an awaitable, which is stolen. -1 with an exception. */
 static int begin_wait(Step *self, PyObject *awaitable, enum Wait wait)
 {
     AsyncRecords *stream = self->stream;
@@ -40,7 +40,7 @@ static int begin_wait(Step *self, PyObject *awaitable, enum Wait wait)
     return self->inner ? 0 : -1;
 }
 
-/* Waits until a thread has decompressed the next body of the current records. */
+/* Waits until another thread has decompressed the next body of the current records. */
 static int wait_for_body(Step *self)
 {
     Records *current = self->stream->current;
@@ -48,49 +48,50 @@ static int wait_for_body(Step *self)
     return begin_wait(self, awaitable, WAIT_BODY);
 }
 
-static int take_records(AsyncRecords *stream, PyObject *answer)
+static int set_records(AsyncRecords *stream, PyObject *records)
 {
-    if ((PyObject *)stream->pending.records != answer) /* the address of its Records may soon be that of others */
+    if ((PyObject *)stream->pending.records != records) /* The pending record belongs to Records that may be
+                                                           deallocated. Other Records could get their address. */
         pending_clear(&stream->pending);
-    if (answer == Py_None) {
+    if (records == Py_None) {
         stream->ended = true;
         Py_CLEAR(stream->current);
-        Py_DECREF(answer);
+        Py_DECREF(records);
         return 0;
     }
-    if (!Py_IS_TYPE(answer, &Records_Type)) {
-        PyErr_Format(PyExc_TypeError, "refill() must return Records or None, not %.100s", Py_TYPE(answer)->tp_name);
-        Py_DECREF(answer);
+    if (!Py_IS_TYPE(records, &Records_Type)) {
+        PyErr_Format(PyExc_TypeError, "refill() must return Records or None, not %.100s", Py_TYPE(records)->tp_name);
+        Py_DECREF(records);
         return -1;
     }
-    ((Records *)answer)->cooperative = true;
-    Py_XSETREF(stream->current, (Records *)answer);
+    ((Records *)records)->cooperative = true;
+    Py_XSETREF(stream->current, (Records *)records);
     return 0;
 }
 
-/* The wait is over and gave `answer`, which is stolen. */
-static int take_answer(Step *self, PyObject *answer)
+/* Ends a wait whose result is `awaited`, which is stolen. */
+static int end_wait(Step *self, PyObject *awaited)
 {
     AsyncRecords *stream = self->stream;
     Py_CLEAR(self->inner);
     stream->waiting = NULL;
     switch (self->wait) {
     case WAIT_MESSAGE:
-        pending_set(&stream->pending, PENDING_MESSAGE, answer); /* delivered when its record is read again */
+        pending_set(&stream->pending, PENDING_MESSAGE, awaited); /* delivered when its record is read again */
         return 0;
     case WAIT_REFILL:
-        return take_records(stream, answer);
+        return set_records(stream, awaited);
     case WAIT_SKIP:
         pending_set(&stream->pending, PENDING_SKIP, NULL);
         break;
     default:
         break;
     }
-    Py_DECREF(answer);
+    Py_DECREF(awaited);
     return 0;
 }
 
-/* As `await asyncio.sleep(0)` does. The next send() goes on as if the step began again. */
+/* Yields to the event loop, as `await asyncio.sleep(0)` does. The next send() starts the step again. */
 static PySendResult yield_to_loop(Step *self, PyObject **result)
 {
     AsyncRecords *stream = self->stream;
@@ -106,47 +107,48 @@ static PySendResult yield_to_loop(Step *self, PyObject **result)
     return PYGEN_NEXT;
 }
 
-/* Calls a function with the error that is set. 1: it returned *answer; 0: it returned None, and the error is set
-   again; -1: it raised an error of its own. */
-static int ask_about_error(PyObject *function, PyObject **answer)
+/* Calls a policy with the error that is set. Returns 1 with *result, or 0 if the policy returned None and the error
+   is set again. Returns -1 if the policy failed. */
+static int call_policy(PyObject *function, PyObject **result)
 {
     PyObject *error = error_fetch();
-    Py_INCREF(function); /* it may be replaced meanwhile */
-    *answer = PyObject_CallOneArg(function, error);
+    Py_INCREF(function); /* code that runs meanwhile may replace it */
+    *result = PyObject_CallOneArg(function, error);
     Py_DECREF(function);
-    if (*answer != Py_None) {
+    if (*result != Py_None) {
         Py_DECREF(error);
-        return *answer == NULL ? -1 : 1;
+        return *result == NULL ? -1 : 1;
     }
-    Py_CLEAR(*answer);
+    Py_CLEAR(*result);
     error_raise(error);
     return 0;
 }
 
-/* Whether a function may be asked about the error that is set. */
-static bool may_ask(const PyObject *function)
+/* Whether a function is called with the error that is set. It is not called for a cancellation. */
+static bool is_handled_by(const PyObject *function)
 {
     return function != NULL && function != Py_None && PyErr_ExceptionMatches(PyExc_Exception);
 }
 
-/* 1: refill() is called in place of raising the error of the records that is set; 0: not so; -1: `recover` failed. */
-static int recovered(AsyncRecords *stream)
+/* Returns 1 if refill() is to be called and the error that is set was dropped. Returns 0 if the error is still set,
+   and -1 if `recover` failed. */
+static int try_recover(AsyncRecords *stream)
 {
-    if (!may_ask(stream->recover))
+    if (!is_handled_by(stream->recover))
         return 0;
     PyObject *error = error_fetch(), *function = Py_NewRef(stream->recover);
-    PyObject *answer = PyObject_CallOneArg(function, error);
-    int positive = answer == NULL ? -1 : PyObject_IsTrue(answer);
-    Py_XDECREF(answer);
+    PyObject *result = PyObject_CallOneArg(function, error);
+    int is_true = result == NULL ? -1 : PyObject_IsTrue(result);
+    Py_XDECREF(result);
     Py_DECREF(function);
-    if (positive == 0)
+    if (is_true == 0)
         error_raise(error);
     else
         Py_DECREF(error);
-    return positive;
+    return is_true;
 }
 
-/* Whether the record of the error that is set may be read later: a retriable error, or a cancellation. */
+/* Whether the record of the error that is set may be read later: after a retriable error, or after a cancellation. */
 static bool is_temporary(void)
 {
     if (!PyErr_ExceptionMatches(PyExc_Exception))
@@ -161,18 +163,19 @@ static bool is_temporary(void)
     return temporary > 0;
 }
 
-/* Applies the policy for unreadable records to the error that is set. True: it is awaited. False: an error is set. */
+/* Applies the poison policy to the error that is set. Returns true if an awaitable of the policy is awaited, and
+   false with an exception. */
 static bool await_policy(Step *self, enum Outcome outcome)
 {
     AsyncRecords *stream = self->stream;
     if (outcome == ITEM_ERROR && is_temporary())
         return false;
-    if (may_ask(stream->unreadable)) {
+    if (is_handled_by(stream->unreadable)) {
         PyObject *awaitable;
-        int asked = ask_about_error(stream->unreadable, &awaitable);
-        if (asked > 0)
+        int status = call_policy(stream->unreadable, &awaitable);
+        if (status > 0)
             return begin_wait(self, awaitable, outcome == ITEM_ERROR ? WAIT_SKIP : WAIT_CORRUPT) == 0;
-        if (asked < 0)
+        if (status < 0)
             return false;
     }
     if (outcome == ITEM_ERROR)
@@ -180,7 +183,7 @@ static bool await_policy(Step *self, enum Outcome outcome)
     return false;
 }
 
-/* Reads until there is an item, or something to wait for. ITEM: *item; NO_ITEM: a wait has begun, or *pause is set. */
+/* Reads until there is an item or a wait. Returns ITEM with *item, or NO_ITEM if a wait has begun or *pause is set. */
 static enum Outcome step_read(Step *self, int late, PyObject **item, bool *pause)
 {
     AsyncRecords *stream = self->stream;
@@ -188,26 +191,26 @@ static enum Outcome step_read(Step *self, int late, PyObject **item, bool *pause
     if (stop && skip_pending(stream) < 0)
         return READ_ERROR;
     enum Outcome outcome = stop ? NO_ITEM : next_item(stream, item);
-    bool read = !stop && stream->current != NULL;
+    bool was_read = !stop && stream->current != NULL;
     if (outcome == ITEM)
         return ITEM;
     if (outcome == ITEM_AWAITS)
         return begin_wait(self, *item, WAIT_MESSAGE) < 0 ? READ_ERROR : NO_ITEM;
-    int recovery = outcome == READ_ERROR ? recovered(stream) : 0;
+    int recovery = outcome == READ_ERROR ? try_recover(stream) : 0;
     if (recovery < 0)
         return READ_ERROR;
     if (outcome == ITEM_ERROR || (outcome == READ_ERROR && !recovery))
         return await_policy(self, outcome) ? NO_ITEM : READ_ERROR;
-    enum Pause reason = read && stream->current != NULL ? stream->current->paused : NOT_PAUSED;
+    enum Pause reason = was_read && stream->current != NULL ? stream->current->paused : NOT_PAUSED;
     bool for_body = reason == PAUSED_FOR_BODY && stream->current->bodies != NULL;
     *pause = (reason != NOT_PAUSED && !for_body) || stream->ended;
     if (*pause)
         return NO_ITEM;
-    int begun = for_body ? wait_for_body(self) : begin_wait(self, PyObject_CallNoArgs(stream->refill), WAIT_REFILL);
-    return begun < 0 ? READ_ERROR : NO_ITEM;
+    int status = for_body ? wait_for_body(self) : begin_wait(self, PyObject_CallNoArgs(stream->refill), WAIT_REFILL);
+    return status < 0 ? READ_ERROR : NO_ITEM;
 }
 
-/* The wait failed with the error that is set. 0: another wait has begun; -1: an error is set. */
+/* Handles the failure of a wait. Returns 0 if another wait has begun, and -1 with an exception. */
 static int wait_failed(Step *self)
 {
     if (self->wait != WAIT_MESSAGE)
@@ -217,27 +220,27 @@ static int wait_failed(Step *self)
     return await_policy(self, ITEM_ERROR) ? 0 : -1;
 }
 
-/* Sends `value` to what is awaited. PYGEN_RETURN: the wait is over, and *result is not set. */
+/* Sends `value` to the awaitable. Returns PYGEN_RETURN without *result if the wait has ended. */
 static PySendResult drive(Step *self, PyObject *value, PyObject **result)
 {
     for (;; value = Py_None) {
-        PyObject *answer;
-        switch (PyIter_Send(self->inner, value, &answer)) {
+        PyObject *awaited;
+        switch (PyIter_Send(self->inner, value, &awaited)) {
         case PYGEN_NEXT:
-            *result = answer;
+            *result = awaited;
             return PYGEN_NEXT;
         case PYGEN_ERROR:
             if (wait_failed(self) < 0)
-                return failed(self);
+                return finish_with_error(self);
             break;
         case PYGEN_RETURN:
-            return take_answer(self, answer) < 0 ? failed(self) : PYGEN_RETURN;
+            return end_wait(self, awaited) < 0 ? finish_with_error(self) : PYGEN_RETURN;
         }
     }
 }
 
-/* As is_late(). Records that refill() has just returned are never late. After another wait they always are, because
-   the partition may be lost before the deadline. */
+/* The same as is_late(). Records that refill() has just returned are not late. After another wait they are always
+   late, because the partition may be lost before the deadline. */
 static int must_refill(const Step *self)
 {
     const AsyncRecords *stream = self->stream;
@@ -251,25 +254,25 @@ static PySendResult step_advance(Step *self, PyObject **result)
     AsyncRecords *stream = self->stream;
     for (;;) {
         bool pause = false;
-        PyObject *answer = NULL;
+        PyObject *item = NULL;
         int late = must_refill(self);
         if (late < 0)
-            return failed(self);
+            return finish_with_error(self);
         if (stream->ended) {
             PyErr_SetNone(PyExc_StopAsyncIteration);
-            return failed(self);
+            return finish_with_error(self);
         }
         if (!late && stream->returned_since_pause >= RECORDS_BETWEEN_PAUSES)
             return yield_to_loop(self, result);
-        switch (step_read(self, late, &answer, &pause)) {
+        switch (step_read(self, late, &item, &pause)) {
         case ITEM:
             step_finish(self);
-            *result = answer;
+            *result = item;
             return PYGEN_RETURN;
         case NO_ITEM:
             break;
         default:
-            return failed(self);
+            return finish_with_error(self);
         }
         if (pause && stream->ended)
             continue;
@@ -285,7 +288,7 @@ static PySendResult step_begin(Step *self, PyObject **result)
 {
     if (self->stream->waiting != NULL) {
         raise_second_reader();
-        return failed(self);
+        return finish_with_error(self);
     }
     return step_advance(self, result);
 }
@@ -325,7 +328,7 @@ static PySendResult step_send(Step *self, PyObject *value, PyObject **result)
     return outcome;
 }
 
-/* --- the same for those who call methods -------------------------------------------------------------- */
+/* --- the same as methods ------------------------------------------------------------------------------- */
 
 static PyObject *step_send_method(Step *self, PyObject *value)
 {
@@ -336,10 +339,10 @@ static PyObject *step_send_method(Step *self, PyObject *value)
 
 static PyObject *step_next(Step *self) { return step_send_method(self, Py_None); }
 
-static PyObject *raise_here(Step *self, PyObject *args)
+static PyObject *finish_with_thrown(Step *self, PyObject *args)
 {
     raise_thrown(args);
-    failed(self);
+    finish_with_error(self);
     return NULL;
 }
 
@@ -348,17 +351,17 @@ static PyObject *throw_into(Step *self, PyObject *args)
     PyObject *method = PyObject_GetAttrString(self->inner, "throw");
     if (method == NULL) {
         PyErr_Clear();
-        return raise_here(self, args);
+        return finish_with_thrown(self, args);
     }
-    PyObject *answer = PyObject_CallObject(method, args), *result = NULL;
+    PyObject *awaited = PyObject_CallObject(method, args), *result = NULL;
     Py_DECREF(method);
-    if (answer != NULL)
-        return answer; /* it waits for something else now */
-    answer = stop_iteration_value();
+    if (awaited != NULL)
+        return awaited; /* it awaits another object now */
+    awaited = stop_iteration_value();
     PySendResult outcome = PYGEN_RETURN;
-    if (answer != NULL ? take_answer(self, answer) < 0 : wait_failed(self) < 0)
-        outcome = failed(self);
-    else if (answer == NULL)
+    if (awaited != NULL ? end_wait(self, awaited) < 0 : wait_failed(self) < 0)
+        outcome = finish_with_error(self);
+    else if (awaited == NULL)
         outcome = drive(self, Py_None, &result);
     if (outcome == PYGEN_RETURN)
         outcome = step_advance(self, &result);
@@ -370,7 +373,7 @@ static PyObject *step_throw(Step *self, PyObject *args)
     if (refuse(self) < 0)
         return NULL;
     if (self->state != STEP_WAITING)
-        return raise_here(self, args);
+        return finish_with_thrown(self, args);
     Py_INCREF(self);
     self->running = true;
     PyObject *result = throw_into(self, args);
@@ -389,7 +392,7 @@ static PyObject *step_close(Step *self, PyObject *Py_UNUSED(ignored))
     else
         closed = Py_NewRef(Py_None);
     Py_XDECREF(inner);
-    failed(self);
+    finish_with_error(self);
     return closed;
 }
 

@@ -1,7 +1,8 @@
-/* The StopIteration that carries a record out of `await`.
+/* The StopIteration with which `await` gets a record.
 
-   Up to Python 3.11 `await` calls am_send, which returns the record. From Python 3.12 on it calls tp_iternext, so each
-   record is the value of a StopIteration. Creating one costs more than decoding the record. A dead one is used again. */
+   Up to Python 3.11 `await` calls am_send, which returns the record. From Python 3.12 on it calls tp_iternext, so
+   each record is the value of a StopIteration. Creating one takes more time than decoding the record, so a
+   deallocated one is reused. */
 
 #include "await.h"
 
@@ -34,7 +35,7 @@ void raise_stop_iteration(PyObject *value)
     PyErr_SetRaisedException((PyObject *)stop);
 }
 
-/* One that Python code has seen may refer to frames and other exceptions. */
+/* One that Python code has caught may refer to frames and other exceptions. */
 static bool is_pristine(const PyStopIterationObject *self)
 {
     return self->traceback == NULL && self->context == NULL && self->cause == NULL && self->dict == NULL
@@ -49,7 +50,8 @@ static void stop_dealloc(PyStopIterationObject *self)
     }
     PyObject *value = self->value;
     self->value = NULL;
-    spare = (PyStopIterationObject *)PyObject_Init((PyObject *)self, &Stop_Type); /* still tracked, so it counts one */
+    /* With a reference count of 1, because it is still tracked by the garbage collector. */
+    spare = (PyStopIterationObject *)PyObject_Init((PyObject *)self, &Stop_Type);
     Py_XDECREF(value);
 }
 

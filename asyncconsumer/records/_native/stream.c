@@ -1,8 +1,8 @@
-/* AsyncRecords: `async for record in ...` that enters the event loop once per record set.
+/* AsyncRecords: an async iterator that enters the event loop mostly once per record set.
 
-   `__anext__` returns a Step. While records are in hand, awaiting it completes within `am_send`:
-   no exception, no coroutine, no loop. When they run out it awaits `refill()`, passing through
-   whatever that yields. A Step that nobody else holds is used again for the next record. */
+   `__anext__` returns a Step. While there are records in memory, awaiting it completes within `am_send`, without an
+   exception, a coroutine or the event loop. Otherwise it awaits `refill()`. A Step without other references is
+   reused for the next record. */
 
 #include "stream.h"
 
@@ -12,7 +12,7 @@
 static PyObject *stream_anext(AsyncRecords *self)
 {
     Step *step = self->spare;
-    self->spare = NULL; /* what is let go of below may run code that comes here again */
+    self->spare = NULL; /* dropping references may run code that calls this function */
     self->in_flight = false;
     if (step == NULL || Py_REFCNT(step) > 1) {
         Py_XDECREF(step);
@@ -20,7 +20,7 @@ static PyObject *stream_anext(AsyncRecords *self)
         if (step == NULL)
             return NULL;
     }
-    else if (step->state != STEP_DONE) /* abandoned: nobody but us knows it any more */
+    else if (step->state != STEP_DONE) /* the task that requested it has dropped it */
         step_finish(step);
     step->state = STEP_NEW;
     step->wait = WAIT_NONE;
@@ -66,7 +66,7 @@ static int stream_traverse(AsyncRecords *self, visitproc visit, void *arg)
 
 static int stream_clear(AsyncRecords *self)
 {
-    self->ended = true; /* whoever still reaches us must not call what is gone */
+    self->ended = true; /* an object that still refers to this one must not use the cleared fields */
     Py_CLEAR(self->refill);
     Py_CLEAR(self->clock);
     Py_CLEAR(self->recover);
@@ -87,18 +87,19 @@ static void stream_dealloc(AsyncRecords *self)
 
 static PyMemberDef stream_members[] = {
     {"current", T_OBJECT, offsetof(AsyncRecords, current), READONLY,
-     "The Records in hand, also while they are read to the end and more is awaited; or None."},
+     "The current `Records`, also during `refill`; None before the first and at the end."},
     {"last_offset", T_LONGLONG, offsetof(AsyncRecords, last_offset), READONLY,
-     "Offset of the record handed out last, which the user may still be busy with; -1 before."},
+     "Offset of the last record returned, which may still be in processing; or -1."},
     {"recover", T_OBJECT, offsetof(AsyncRecords, recover), 0,
-     "Called with an error of the records in hand; if it is true, refill() is asked in place of raising."},
+     "Called with an error of the current records; if it returns true, `refill` is called."},
     {"unreadable", T_OBJECT, offsetof(AsyncRecords, unreadable), 0,
-     "Called with the error of an unreadable record or batch; returns None, or an awaitable to await before it is "
-     "skipped."},
+     "Called with the error of an unreadable record or batch.\n\n"
+     "It returns None to raise the error, or an awaitable to await before the record is skipped."},
     {"remaining", T_LONGLONG, offsetof(AsyncRecords, remaining), 0,
-     "Number of records that may still be returned; -1 means no limit. At 0, `refill` is called for each request."},
+     "Number of records that may still be returned; -1 means no limit.\n\n"
+     "At 0, `refill` is called for each request."},
     {"in_flight", T_BOOL, offsetof(AsyncRecords, in_flight), READONLY,
-     "Whether a record was handed out, and none asked for since."},
+     "Whether a record was returned and the next one has not been asked for."},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -132,7 +133,7 @@ static int set_builder(AsyncRecords *self, PyObject *value, void *Py_UNUSED(clos
         PyErr_SetString(PyExc_TypeError, "builder must be a MessageBuilder or None");
         return -1;
     }
-    pending_clear(&self->pending); /* a message of the old builder */
+    pending_clear(&self->pending); /* the pending message is of the former builder */
     Py_XSETREF(self->builder, value == Py_None ? NULL : (MessageBuilder *)Py_NewRef(value));
     return 0;
 }
@@ -144,16 +145,18 @@ static PyObject *get_is_waiting(AsyncRecords *self, void *Py_UNUSED(closure))
 
 static PyMethodDef stream_methods[] = {
     {"take", (PyCFunction)stream_take, METH_VARARGS,
-     "take(items, most, /)\n--\n\nAppend up to `most` items that need no await to the list, and return their number."},
+     "take(items, limit, /)\n--\n\nAppend up to `limit` items to `items`. Return the number of appended items.\n\n"
+     "Stop before a record that cannot be decoded or whose message must be awaited. The iteration\n"
+     "continues with that record."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef stream_properties[] = {
     {"builder", (getter)get_builder, (setter)set_builder,
-     "The MessageBuilder that makes an item of each record; None returns the records themselves.", NULL},
+     "The `MessageBuilder` that makes an item of each record. Without one the items are the records.", NULL},
     {"is_waiting", (getter)get_is_waiting, NULL, "Whether a task waits for the next item.", NULL},
     {"deadline", (getter)get_deadline, (setter)set_deadline,
-     "When the clock has passed it, refill() is asked before another record is handed out.", NULL},
+     "The loop time after which `refill` must be called before another record is returned.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -165,8 +168,9 @@ static PyAsyncMethods stream_as_async = {
 static PyTypeObject AsyncRecords_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "asyncconsumer.records._records.AsyncRecords",
-    .tp_doc = PyDoc_STR("AsyncRecords(refill, clock=None)\n--\n\nIterate with `async for` over record sets.\n\n"
-                        "See asyncconsumer.records._pure.AsyncRecords, the same in Python."),
+    .tp_doc = PyDoc_STR("AsyncRecords(refill, clock=None)\n--\n\n"
+                        "An async iterator over the records of successive record sets.\n\n"
+                        "See asyncconsumer.records.async_records.AsyncRecords, the same in Python."),
     .tp_basicsize = sizeof(AsyncRecords),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
     .tp_new = stream_new,
