@@ -6,73 +6,74 @@
 #endif
 
 enum {
-    LEAST_ROOM = 1024,
-    LEAST_KEPT = 16 << 10,  /* smaller ones malloc keeps warm by itself */
-    MOST_KEPT = 8 << 20,    /* bytes in all */
-    MOST_BLOCKS = 16,
-    ROUNDED_TO = 64 << 10,  /* rooms: frames of about the same size fit each other's */
+    MIN_CAPACITY = 1024,
+    MIN_KEPT = 16 << 10,      /* malloc itself reuses smaller blocks */
+    MAX_KEPT_BYTES = 8 << 20, /* total size of the kept blocks */
+    MAX_KEPT_BLOCKS = 16,
+    ROUNDING = 64 << 10,      /* granularity of block sizes, so that frames of similar sizes can use the same blocks */
 };
 
 typedef struct {
     char *start;
-    Py_ssize_t room;
+    Py_ssize_t capacity;
 } Block;
 
-static Block kept[MOST_BLOCKS];
+static Block kept[MAX_KEPT_BLOCKS];
 static int kept_count;
 static Py_ssize_t kept_bytes;
 
 #ifdef MAPS_LARGE_BLOCKS
 
-/* Blocks of more than LEAST_MAPPED bytes are mapped, so that they return to the system when they are freed.
-   malloc keeps them in the arena of the thread that decompressed. */
-enum { LEAST_MAPPED = 4 << 20 };
+/* Blocks of more than MIN_MAPPED bytes are mapped, so that the system gets them back when they are freed. malloc
+   would keep them in the arena of the decompressing thread. */
+enum { MIN_MAPPED = 4 << 20 };
 
-static char *allocate(Py_ssize_t room)
+static char *allocate(Py_ssize_t capacity)
 {
-    if (room <= LEAST_MAPPED)
-        return PyMem_RawMalloc((size_t)room);
-    void *start = mmap(NULL, (size_t)room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (capacity <= MIN_MAPPED)
+        return PyMem_RawMalloc((size_t)capacity);
+    void *start = mmap(NULL, (size_t)capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return start == MAP_FAILED ? NULL : start;
 }
 
-static void release(char *start, Py_ssize_t room)
+static void release(char *start, Py_ssize_t capacity)
 {
-    if (room <= LEAST_MAPPED)
+    if (capacity <= MIN_MAPPED)
         PyMem_RawFree(start);
     else
-        munmap(start, (size_t)room);
+        munmap(start, (size_t)capacity);
 }
 
 #else
 
-static char *allocate(Py_ssize_t room) { return PyMem_RawMalloc((size_t)room); }
+static char *allocate(Py_ssize_t capacity) { return PyMem_RawMalloc((size_t)capacity); }
 
-static void release(char *start, Py_ssize_t room) { PyMem_RawFree(start); }
+static void release(char *start, Py_ssize_t capacity) { PyMem_RawFree(start); }
 
 #endif
 
-static void give_back(char *start, Py_ssize_t room)
+static void keep_or_release(char *start, Py_ssize_t capacity)
 {
-    if (room < LEAST_KEPT || kept_count == MOST_BLOCKS || kept_bytes + room > MOST_KEPT) {
-        release(start, room);
+    if (capacity < MIN_KEPT || kept_count == MAX_KEPT_BLOCKS || kept_bytes + capacity > MAX_KEPT_BYTES) {
+        release(start, capacity);
         return;
     }
-    kept[kept_count++] = (Block){start, room};
-    kept_bytes += room;
+    kept[kept_count++] = (Block){start, capacity};
+    kept_bytes += capacity;
 }
 
-/* The smallest kept block that is large enough, and not so large that it would be a waste. */
-static int take_kept(Buffer *buffer, Py_ssize_t room)
+/* Takes the smallest kept block that is large enough, if it is at most twice as large as necessary. */
+static int take_kept(Buffer *buffer, Py_ssize_t capacity)
 {
     int best = -1;
     for (int i = 0; i < kept_count; i++)
-        if (kept[i].room >= room && kept[i].room / 2 <= room && (best < 0 || kept[i].room < kept[best].room))
+        if (kept[i].capacity >= capacity && kept[i].capacity / 2 <= capacity
+            && (best < 0 || kept[i].capacity < kept[best].capacity))
             best = i;
     if (best < 0)
         return -1;
     buffer->start = kept[best].start;
-    buffer->capacity = kept[best].room;
+    buffer->capacity = kept[best].capacity;
     kept_bytes -= buffer->capacity;
     kept[best] = kept[--kept_count];
     return 0;
@@ -81,14 +82,14 @@ static int take_kept(Buffer *buffer, Py_ssize_t room)
 int buffer_grow(Buffer *buffer, Py_ssize_t extra)
 {
     Buffer larger = {NULL, buffer->used, 0};
-    Py_ssize_t room = buffer->used + extra;
-    if (room < 2 * buffer->capacity)
-        room = 2 * buffer->capacity;
-    if (room < LEAST_ROOM)
-        room = LEAST_ROOM;
-    if (take_kept(&larger, room) < 0) {
-        larger.start = allocate(room);
-        larger.capacity = room;
+    Py_ssize_t capacity = buffer->used + extra;
+    if (capacity < 2 * buffer->capacity)
+        capacity = 2 * buffer->capacity;
+    if (capacity < MIN_CAPACITY)
+        capacity = MIN_CAPACITY;
+    if (take_kept(&larger, capacity) < 0) {
+        larger.start = allocate(capacity);
+        larger.capacity = capacity;
         if (larger.start == NULL) {
             PyErr_NoMemory();
             return -1;
@@ -96,7 +97,7 @@ int buffer_grow(Buffer *buffer, Py_ssize_t extra)
     }
     if (buffer->start != NULL) {
         memcpy(larger.start, buffer->start, (size_t)buffer->used);
-        give_back(buffer->start, buffer->capacity);
+        keep_or_release(buffer->start, buffer->capacity);
     }
     *buffer = larger;
     return 0;
@@ -105,7 +106,7 @@ int buffer_grow(Buffer *buffer, Py_ssize_t extra)
 void buffer_free(Buffer *buffer)
 {
     if (buffer->start != NULL)
-        give_back(buffer->start, buffer->capacity);
+        keep_or_release(buffer->start, buffer->capacity);
     *buffer = (Buffer){NULL, 0, 0};
 }
 
@@ -118,14 +119,15 @@ PyObject *buffer_finish(Buffer *buffer)
     Slab *slab = PyObject_New(Slab, &Slab_Type);
     if (slab == NULL)
         return NULL;
-    if (buffer->capacity > LEAST_KEPT && buffer->used < buffer->capacity / 4) { /* who keeps it keeps all of it */
-        Py_ssize_t room = buffer->used > 0 ? buffer->used : 1;
-        char *less = allocate(room);
-        if (less != NULL) {
-            memcpy(less, buffer->start, (size_t)buffer->used);
+    /* The owner of a small result would keep the whole block. */
+    if (buffer->capacity > MIN_KEPT && buffer->used < buffer->capacity / 4) {
+        Py_ssize_t capacity = buffer->used > 0 ? buffer->used : 1;
+        char *smaller = allocate(capacity);
+        if (smaller != NULL) {
+            memcpy(smaller, buffer->start, (size_t)buffer->used);
             release(buffer->start, buffer->capacity);
-            buffer->start = less;
-            buffer->capacity = room;
+            buffer->start = smaller;
+            buffer->capacity = capacity;
         }
     }
     slab->memory = *buffer;
@@ -137,15 +139,15 @@ PyObject *buffer_finish(Buffer *buffer)
 PyObject *room_for(PyObject *module, PyObject *size)
 {
     Buffer memory = {NULL, 0, 0};
-    Py_ssize_t wanted = PyLong_AsSsize_t(size), rounded = wanted;
-    if (wanted == -1 && PyErr_Occurred())
+    Py_ssize_t length = PyLong_AsSsize_t(size), rounded = length;
+    if (length == -1 && PyErr_Occurred())
         return NULL;
-    if (wanted < 0) {
+    if (length < 0) {
         PyErr_SetString(PyExc_ValueError, "`size` must not be negative");
         return NULL;
     }
-    if (wanted >= LEAST_KEPT && wanted <= PY_SSIZE_T_MAX - ROUNDED_TO)
-        rounded = (wanted + ROUNDED_TO - 1) / ROUNDED_TO * ROUNDED_TO;
+    if (length >= MIN_KEPT && length <= PY_SSIZE_T_MAX - ROUNDING)
+        rounded = (length + ROUNDING - 1) / ROUNDING * ROUNDING;
     if (buffer_grow(&memory, rounded) < 0)
         return NULL;
     Slab *slab = PyObject_New(Slab, &Slab_Type);
@@ -153,7 +155,7 @@ PyObject *room_for(PyObject *module, PyObject *size)
         buffer_free(&memory);
         return NULL;
     }
-    memory.used = wanted;
+    memory.used = length;
     slab->memory = memory;
     slab->writable = true;
     return (PyObject *)slab;
@@ -167,8 +169,8 @@ static void slab_dealloc(Slab *self)
 
 static int slab_get_buffer(Slab *self, Py_buffer *view, int flags)
 {
-    static char nothing;
-    char *start = self->memory.start ? self->memory.start : &nothing;
+    static char empty;
+    char *start = self->memory.start ? self->memory.start : &empty;
     return PyBuffer_FillInfo(view, (PyObject *)self, start, self->memory.used, !self->writable, flags);
 }
 
