@@ -1,8 +1,8 @@
-/* Loop: the iterator of one `async for`, which reports how the loop was left.
+/* Loop: the iterator of one `async for` statement, which reports how the loop was left.
 
-   The interpreter keeps the iterator of a statement on the stack of its frame alone. So when such an iterator dies
-   while that frame executes POP_TOP, the statement was left by `break` or `return`. This is positive evidence:
-   whatever else is seen counts as an error or as unknown. See asyncconsumer.records.loop, the same in Python. */
+   The interpreter keeps the iterator of a statement only on the stack of its frame. If such an iterator is
+   deallocated while that frame executes POP_TOP, the statement was left by `break` or `return`. In all other cases
+   an error or an unknown exit is reported. See asyncconsumer.records.loop, the same in Python. */
 
 #include "native.h"
 
@@ -11,11 +11,11 @@
 typedef struct {
     PyObject_HEAD
     PyObject *source;    /* an async iterator */
-    PyObject *iteration; /* what is reported to */
+    PyObject *iteration; /* the observer, whose methods are called at the start and the end */
     PyObject *weakrefs;
-    PyObject *task;      /* a weak reference to the task that asked last, if others may ask next; or NULL */
-    const void *frame;   /* of the statement; never dereferenced, for it may be gone. NULL: not a statement */
-    bool begun, ready, generator;
+    PyObject *task;      /* weak reference to the task of the last request, if other tasks may request items; or NULL */
+    const void *frame;   /* the frame of the statement, or NULL; only compared, because it may be deallocated */
+    bool begun, ready, is_generator;
 } Loop;
 
 static PyTypeObject Loop_Type;
@@ -27,15 +27,15 @@ static bool refers_to(PyObject *reference, PyObject *object)
 #if PY_VERSION_HEX < 0x030D0000
     return PyWeakref_GetObject(reference) == object;
 #else
-    PyObject *found = NULL;
-    if (PyWeakref_GetRef(reference, &found) < 0)
+    PyObject *result = NULL;
+    if (PyWeakref_GetRef(reference, &result) < 0)
         PyErr_Clear();
-    Py_XDECREF(found);
-    return found == object;
+    Py_XDECREF(result);
+    return result == object;
 #endif
 }
 
-/* The instruction that a frame executes, or -1. */
+/* Returns the opcode that a frame executes, or -1. */
 static int instruction_of(PyFrameObject *frame)
 {
     PyCodeObject *code = PyFrame_GetCode(frame);
@@ -45,21 +45,23 @@ static int instruction_of(PyFrameObject *frame)
         PyErr_Clear();
         return -1;
     }
-    int at = PyFrame_GetLasti(frame);
-    int found = at < 0 || at >= PyBytes_GET_SIZE(bytes) ? -1 : (unsigned char)PyBytes_AS_STRING(bytes)[at];
+    int position = PyFrame_GetLasti(frame);
+    int opcode = position < 0 || position >= PyBytes_GET_SIZE(bytes)
+                     ? -1
+                     : (unsigned char)PyBytes_AS_STRING(bytes)[position];
     Py_DECREF(bytes);
-    return found;
+    return opcode;
 }
 
-static bool in_generator(PyFrameObject *frame)
+static bool is_async_generator(PyFrameObject *frame)
 {
     PyCodeObject *code = PyFrame_GetCode(frame);
-    bool found = (code->co_flags & CO_ASYNC_GENERATOR) != 0;
+    bool result = (code->co_flags & CO_ASYNC_GENERATOR) != 0;
     Py_DECREF(code);
-    return found;
+    return result;
 }
 
-static PyObject *loop_of(PyObject *source, PyObject *iteration)
+static PyObject *loop_create(PyObject *source, PyObject *iteration)
 {
     Loop *self = PyObject_GC_New(Loop, &Loop_Type);
     if (self == NULL)
@@ -68,7 +70,7 @@ static PyObject *loop_of(PyObject *source, PyObject *iteration)
     self->iteration = Py_NewRef(iteration);
     self->weakrefs = self->task = NULL;
     self->frame = NULL;
-    self->begun = self->ready = self->generator = false;
+    self->begun = self->ready = self->is_generator = false;
     PyObject_GC_Track(self);
     PyObject *reference = PyWeakref_NewRef((PyObject *)self, NULL);
     if (reference == NULL || PyObject_SetAttrString(iteration, "loop", reference) < 0)
@@ -88,10 +90,10 @@ static PyObject *loop_new(PyTypeObject *type, PyObject *args, PyObject *keywords
         PyErr_Format(PyExc_TypeError, "source must be an async iterator, not %.100s", Py_TYPE(source)->tp_name);
         return NULL;
     }
-    return loop_of(source, iteration);
+    return loop_create(source, iteration);
 }
 
-static int loop_gone(Loop *self)
+static int refuse_cleared(Loop *self)
 {
     if (self->source != NULL)
         return 0;
@@ -99,25 +101,25 @@ static int loop_gone(Loop *self)
     return -1;
 }
 
-/* Whoever keeps it and loops over it twice has two loops. */
+/* A second loop over the same object gets an iterator of its own. */
 static PyObject *loop_aiter(Loop *self)
 {
-    if (loop_gone(self) < 0)
+    if (refuse_cleared(self) < 0)
         return NULL;
     PyObject *iteration = PyObject_CallMethod(self->iteration, "again", NULL);
     if (iteration == NULL)
         return NULL;
-    PyObject *loop = loop_of(self->source, iteration);
+    PyObject *loop = loop_create(self->source, iteration);
     Py_DECREF(iteration);
     return loop;
 }
 
-/* The task that runs, or NULL without an exception. */
+/* Returns the current task, or NULL without an exception. */
 static PyObject *running_task(void)
 {
     PyObject *task = PyObject_CallNoArgs(current_task);
     if (task == NULL) {
-        PyErr_Clear(); /* no event loop runs */
+        PyErr_Clear(); /* no event loop is running */
         return NULL;
     }
     if (task == Py_None)
@@ -125,8 +127,8 @@ static PyObject *running_task(void)
     return task;
 }
 
-/* Whether the task that asked last asks again. Then nothing changed that `begin` would have to check. */
-static bool same_task(const Loop *self)
+/* Whether the current task also made the last request. Then the observer's `begin` need not be called. */
+static bool is_same_task(const Loop *self)
 {
     if (self->task == NULL)
         return false;
@@ -153,25 +155,25 @@ static int loop_begin(Loop *self)
         PyFrameObject *frame = PyEval_GetFrame();
         if (frame != NULL && instruction_of(frame) == get_anext) {
             self->frame = frame;
-            self->generator = in_generator(frame);
+            self->is_generator = is_async_generator(frame);
         }
     }
-    PyObject *answer = PyObject_CallMethod(self->iteration, "begin", NULL);
-    if (answer == NULL)
+    PyObject *result = PyObject_CallMethod(self->iteration, "begin", NULL);
+    if (result == NULL)
         return -1;
-    Py_DECREF(answer);
-    self->ready = self->frame != NULL && !self->generator;
+    Py_DECREF(result);
+    self->ready = self->frame != NULL && !self->is_generator;
     return self->ready ? 0 : remember_task(self);
 }
 
 static PyObject *loop_anext(Loop *self)
 {
-    if (!self->ready && (loop_gone(self) < 0 || (!same_task(self) && loop_begin(self) < 0)))
+    if (!self->ready && (refuse_cleared(self) < 0 || (!is_same_task(self) && loop_begin(self) < 0)))
         return NULL;
     return Py_TYPE(self->source)->tp_as_async->am_anext(self->source);
 }
 
-static PyObject *loop_begin_again(Loop *self, PyObject *nothing)
+static PyObject *loop_begin_again(Loop *self, PyObject *ignored)
 {
     self->ready = false;
     Py_CLEAR(self->task);
@@ -185,7 +187,7 @@ static const char *exit_of(Loop *self)
     PyFrameObject *frame = PyEval_GetFrame();
     if (frame == self->frame && instruction_of(frame) == pop_top)
         return "break";
-    return self->generator ? "unknown" : "error";
+    return self->is_generator ? "unknown" : "error";
 }
 
 static int loop_traverse(Loop *self, visitproc visit, void *arg)
@@ -205,24 +207,24 @@ static int loop_clear(Loop *self)
     return 0;
 }
 
-/* Not in dealloc: of cyclic garbage, what it reports to may be cleared by then. */
+/* Not in tp_dealloc: in garbage with cycles, the observer may be cleared by then. */
 static void loop_finalize(Loop *self)
 {
     if (!self->begun || self->iteration == NULL)
         return;
     PyObject *type, *error, *where;
     PyErr_Fetch(&type, &error, &where);
-    PyObject *answer = PyObject_CallMethod(self->iteration, "on_exit", "s", exit_of(self));
-    if (answer == NULL)
+    PyObject *result = PyObject_CallMethod(self->iteration, "on_exit", "s", exit_of(self));
+    if (result == NULL)
         PyErr_WriteUnraisable(self->iteration);
-    Py_XDECREF(answer);
+    Py_XDECREF(result);
     PyErr_Restore(type, error, where);
 }
 
 static void loop_dealloc(Loop *self)
 {
     if (PyObject_CallFinalizerFromDealloc((PyObject *)self) < 0)
-        return; /* somebody has it again */
+        return; /* the observer has stored a new reference */
     PyObject_GC_UnTrack(self);
     if (self->weakrefs != NULL)
         PyObject_ClearWeakRefs((PyObject *)self);
@@ -232,7 +234,8 @@ static void loop_dealloc(Loop *self)
 
 static PyMethodDef loop_methods[] = {
     {"begin_again", (PyCFunction)loop_begin_again, METH_NOARGS,
-     PyDoc_STR("begin_again($self, /)\n--\n\nCall `Iteration.begin` before the next item.")},
+     PyDoc_STR("begin_again($self, /)\n--\n\nRequire a call of the observer's `begin` before the next item.\n\n"
+               "The owner of the iterator calls this when another loop has read from it.")},
     {NULL, NULL, 0, NULL},
 };
 
@@ -244,7 +247,8 @@ static PyAsyncMethods loop_as_async = {
 static PyTypeObject Loop_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "asyncconsumer.records._records.Loop",
-    .tp_doc = PyDoc_STR("Loop(source, iteration)\n--\n\nAn async iterator that reports how its loop was left.\n\n"
+    .tp_doc = PyDoc_STR("Loop(source, iteration)\n--\n\n"
+                        "The iterator of one ``async for`` statement, or of direct ``anext`` calls.\n\n"
                         "See asyncconsumer.records.loop.Loop, the same in Python."),
     .tp_basicsize = sizeof(Loop),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
@@ -263,9 +267,9 @@ static int opcode_of(PyObject *names, const char *name)
     PyObject *number = PyMapping_GetItemString(names, name);
     if (number == NULL)
         return -1;
-    int found = (int)PyLong_AsLong(number);
+    int result = (int)PyLong_AsLong(number);
     Py_DECREF(number);
-    return found;
+    return result;
 }
 
 static int find_current_task(void)
