@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <structmember.h>
 
-enum { SIZE_OF_A_RECORD = 200, SIZE_OF_A_HEADER = 100, LEAST_ROOM = 16 };
+enum { RECORD_OVERHEAD = 200, HEADER_OVERHEAD = 100, MIN_CAPACITY = 16 };
 
 /* --- sizes -------------------------------------------------------------------------------------------- */
 
@@ -16,34 +16,38 @@ static int64_t size_of_headers(PyObject *headers)
     int64_t size = 0;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(headers); i++) {
         PyObject *pair = PyTuple_GET_ITEM(headers, i);
-        size += SIZE_OF_A_HEADER + PyUnicode_GET_LENGTH(PyTuple_GET_ITEM(pair, 0)) + length_of(PyTuple_GET_ITEM(pair, 1));
+        size += HEADER_OVERHEAD + PyUnicode_GET_LENGTH(PyTuple_GET_ITEM(pair, 0))
+                + length_of(PyTuple_GET_ITEM(pair, 1));
     }
     return size;
 }
 
 static int64_t size_of(const Record *record)
 {
-    return SIZE_OF_A_RECORD + length_of(record->value) + length_of(record->key) + size_of_headers(record->headers);
+    return RECORD_OVERHEAD + length_of(record->value) + length_of(record->key) + size_of_headers(record->headers);
 }
 
 /* --- filling ------------------------------------------------------------------------------------------ */
 
-static int make_room(RecordBlock *self, Py_ssize_t count)
+static int reserve(RecordBlock *self, Py_ssize_t count)
 {
-    if (count <= self->room)
+    if (count <= self->capacity)
         return 0;
-    Py_ssize_t room = self->room ? 2 * self->room : LEAST_ROOM;
-    int64_t *ends = PyMem_Realloc(self->ends, (size_t)room * sizeof(int64_t));
+    Py_ssize_t capacity = self->capacity ? 2 * self->capacity : MIN_CAPACITY;
+    int64_t *ends = PyMem_Realloc(self->ends, (size_t)capacity * sizeof(int64_t));
     if (ends == NULL) {
         PyErr_NoMemory();
         return -1;
     }
     self->ends = ends;
-    self->room = room;
+    self->capacity = capacity;
     return 0;
 }
 
-static inline int64_t size_until(const RecordBlock *self, Py_ssize_t index) { return index ? self->ends[index - 1] : 0; }
+static inline int64_t size_until(const RecordBlock *self, Py_ssize_t index)
+{
+    return index ? self->ends[index - 1] : 0;
+}
 
 static int append(RecordBlock *self, PyObject *record)
 {
@@ -51,7 +55,7 @@ static int append(RecordBlock *self, PyObject *record)
         PyErr_Format(PyExc_TypeError, "a block must contain Record objects, not %.100s", Py_TYPE(record)->tp_name);
         return -1;
     }
-    if (make_room(self, self->count + 1) < 0 || PyList_Append(self->records, record) < 0)
+    if (reserve(self, self->count + 1) < 0 || PyList_Append(self->records, record) < 0)
         return -1;
     self->ends[self->count] = size_until(self, self->count) + size_of((Record *)record);
     self->count++;
@@ -110,7 +114,7 @@ static PyObject *block_new(PyTypeObject *type, PyObject *args, PyObject *keyword
     return (PyObject *)self;
 }
 
-/* Records hold no cycles. But code can reach the list, and put anything else into it. */
+/* Records cannot be part of a cycle, but Python code can append other objects to the list. */
 static int block_traverse(RecordBlock *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->records);
@@ -128,15 +132,19 @@ static void block_dealloc(RecordBlock *self)
 static PyMethodDef block_methods[] = {
     {"fill", (PyCFunction)block_fill, METH_VARARGS,
      "fill(records, max_count, max_size, /)\n--\n\n"
-     "Append records, up to a number and a size of all. Return whether one of them was reached."},
+     "Append records, until there are `max_count`, or until their size is `max_size` bytes.\n\n"
+     "The last record may exceed `max_size`. Return whether one of the limits was reached. If the\n"
+     "iteration raises an error, the block has the records before it."},
     {"size_between", (PyCFunction)block_size_between, METH_VARARGS,
-     "size_between(start, stop, /)\n--\n\nReturn the approximate size in memory of some records."},
+     "size_between(start, stop, /)\n--\n\n"
+     "Return the approximate size in memory of the records from `start` up to `stop`."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyMemberDef block_members[] = {
     {"records", T_OBJECT_EX, offsetof(RecordBlock, records), READONLY, "All records, in the order of their offsets."},
-    {"index", T_PYSSIZET, offsetof(RecordBlock, index), 0, "Records from this index on are not started."},
+    {"index", T_PYSSIZET, offsetof(RecordBlock, index), 0,
+     "Processing of the records from this index on has not started."},
     {"counted", T_PYSSIZET, offsetof(RecordBlock, counted), 0, "Records before this index are not in flight any more."},
     {NULL, 0, 0, 0, NULL},
 };
@@ -144,7 +152,7 @@ static PyMemberDef block_members[] = {
 PyTypeObject RecordBlock_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "asyncconsumer.records._records.RecordBlock",
-    .tp_doc = PyDoc_STR("RecordBlock()\n--\n\nRecords of a partition that were taken together.\n\n"
+    .tp_doc = PyDoc_STR("RecordBlock()\n--\n\nRecords of one partition that were taken together.\n\n"
                         "See asyncconsumer.records.record_block.RecordBlock, the same in Python."),
     .tp_basicsize = sizeof(RecordBlock),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,

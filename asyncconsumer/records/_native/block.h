@@ -7,11 +7,11 @@
 
 typedef struct {
     PyObject_HEAD
-    PyObject *records;      /* a list */
-    int64_t *ends;          /* for each record, the size of it and of all before it */
-    Py_ssize_t count, room; /* of `ends` */
-    Py_ssize_t index;       /* processing of the records from this index on has not started */
-    Py_ssize_t counted;     /* records before this index are not in flight any more; set by the ledger */
+    PyObject *records;          /* a list */
+    int64_t *ends;              /* for each record, the size of it and of all before it */
+    Py_ssize_t count, capacity; /* of `ends` */
+    Py_ssize_t index;           /* processing of the records from this index on has not started */
+    Py_ssize_t counted;         /* records before this index are not in flight any more; set by the ledger */
 } RecordBlock;
 
 extern PyTypeObject RecordBlock_Type;

@@ -1,7 +1,7 @@
-/* BlockRun: the calls of a function with the next records of a block, one after the other.
+/* BlockRun: the calls of a function with the records of a block, one after the other.
 
-   It is an awaitable. Coroutines that return at once are driven here, without the event loop and without a frame of
-   Python in between. See asyncconsumer.records.block_run, the same in Python. */
+   It is an awaitable. Coroutines that return at once are driven here, without the event loop and without Python
+   frames. See asyncconsumer.records.block_run, the same in Python. */
 
 #include "await.h"
 #include "block.h"
@@ -17,20 +17,21 @@ typedef struct {
     PyObject_HEAD
     RecordBlock *block;
     PyObject *call;
-    PyObject *postpone;     /* called for a record whose key is in `busy` */
-    PyObject *on_result;    /* called with a result that is not None: whether it passed over the record */
-    PyObject *cancelling;   /* called after each call: whether to end */
-    PyObject *busy;         /* a dict */
-    PyObject *clock;        /* a function, or NULL for the system's */
-    PyObject *record;       /* of the last call, or NULL */
-    PyObject *inner;        /* the iterator of its awaitable, or NULL */
-    Py_ssize_t at;          /* its index */
-    Py_ssize_t limit;       /* calls that may still be made */
-    Py_ssize_t calls;       /* that were begun */
-    double seconds;         /* after which no call is made */
+    PyObject *postpone;      /* called for a record whose key is in `busy`; it moves the index of the block */
+    PyObject *on_result;     /* called with a result that is not None: returns whether it moved the index past the
+                                record */
+    PyObject *cancelling;    /* called after each call: returns whether the run ends */
+    PyObject *busy;          /* a dict */
+    PyObject *clock;         /* a function, or NULL for the system's clock */
+    PyObject *record;        /* the record of the last call, or NULL */
+    PyObject *inner;         /* the iterator of its awaitable, or NULL */
+    Py_ssize_t record_index; /* index of `record` */
+    Py_ssize_t limit;        /* number of calls that may still be made */
+    Py_ssize_t calls;        /* number of calls that were begun */
+    double seconds;          /* duration after which no call begins */
     double began, last_began, ended;
     enum RunState state;
-    bool taken;             /* the last record was started apart from this run */
+    bool taken;              /* other code moved the index of the block during the last call */
     bool running;
 } BlockRun;
 
@@ -42,7 +43,7 @@ static void run_end(BlockRun *self)
     Py_CLEAR(self->inner);
 }
 
-/* -1 with an exception. It also counts the time for which the machine was suspended. */
+/* Sets the time, which also advances while the machine is suspended. -1 with an exception. */
 static int now(const BlockRun *self, double *seconds)
 {
     if (self->clock == NULL) {
@@ -61,17 +62,18 @@ static int now(const BlockRun *self, double *seconds)
     return *seconds == -1.0 && PyErr_Occurred() ? -1 : 0;
 }
 
-/* What a function returned, which is stolen, as a bool; -1 with an exception. */
-static int answer_of(PyObject *answer)
+/* Converts the result of a call, which is stolen, to a bool. -1 with an exception. */
+static int to_bool(PyObject *awaited)
 {
-    int positive = answer == NULL ? -1 : PyObject_IsTrue(answer);
-    Py_XDECREF(answer);
-    return positive;
+    int is_true = awaited == NULL ? -1 : PyObject_IsTrue(awaited);
+    Py_XDECREF(awaited);
+    return is_true;
 }
 
 /* --- one call ----------------------------------------------------------------------------------------- */
 
-/* Passes over records whose keys are busy. 1: there is a record to call with; 0: there is none; -1: an exception. */
+/* Postpones records whose keys are busy. Returns 1 if the next record can be processed, 0 if there is none, and -1
+   with an exception. */
 static int find_record(BlockRun *self)
 {
     PyObject *next;
@@ -86,10 +88,10 @@ static int find_record(BlockRun *self)
         if (is_busy <= 0)
             return is_busy < 0 ? -1 : 1;
         Py_ssize_t before = self->block->index;
-        PyObject *answer = PyObject_CallNoArgs(self->postpone);
-        if (answer == NULL)
+        PyObject *awaited = PyObject_CallNoArgs(self->postpone);
+        if (awaited == NULL)
             return -1;
-        Py_DECREF(answer);
+        Py_DECREF(awaited);
         self->limit--;
         if (self->block->index <= before) {
             PyErr_SetString(PyExc_RuntimeError, "postpone() did not pass over the record");
@@ -103,7 +105,7 @@ static int begin_call(BlockRun *self)
 {
     PyObject *record = Py_NewRef(block_next(self->block));
     Py_XSETREF(self->record, record);
-    self->at = self->block->index;
+    self->record_index = self->block->index;
     self->limit--;
     self->calls++;
     self->last_began = self->ended;
@@ -112,32 +114,33 @@ static int begin_call(BlockRun *self)
     return self->inner == NULL ? -1 : 0;
 }
 
-/* The call returned `result`, which is stolen. 1: go on; 0: the run is over; -1: an exception. */
+/* Ends a call with its result, which is stolen. Returns 1 if the run continues, 0 if it ends, and -1 with an
+   exception. */
 static int end_call(BlockRun *self, PyObject *result)
 {
     Py_CLEAR(self->inner);
-    int passed = result == Py_None ? 0 : answer_of(PyObject_CallOneArg(self->on_result, result));
+    int is_passed = result == Py_None ? 0 : to_bool(PyObject_CallOneArg(self->on_result, result));
     Py_DECREF(result);
-    if (passed < 0)
+    if (is_passed < 0)
         return -1;
-    self->taken = !passed && self->block->index != self->at;
+    self->taken = !is_passed && self->block->index != self->record_index;
     if (now(self, &self->ended) < 0)
         return -1;
     if (self->taken)
         return 0;
-    if (!passed)
+    if (!is_passed)
         self->block->index++;
     if (self->ended >= self->began + self->seconds)
         return 0;
-    int cancelled = answer_of(PyObject_CallNoArgs(self->cancelling));
+    int cancelled = to_bool(PyObject_CallNoArgs(self->cancelling));
     return cancelled < 0 ? -1 : !cancelled;
 }
 
 /* --- the run ------------------------------------------------------------------------------------------ */
 
-static PySendResult failed(BlockRun *self)
+static PySendResult finish_with_error(BlockRun *self)
 {
-    PyObject *error = error_fetch(); /* what is let go of may run code */
+    PyObject *error = error_fetch(); /* clearing references may run code that changes the exception */
     run_end(self);
     if (now(self, &self->ended) < 0)
         PyErr_Clear();
@@ -145,40 +148,40 @@ static PySendResult failed(BlockRun *self)
     return PYGEN_ERROR;
 }
 
-static PySendResult succeeded(BlockRun *self, PyObject **result)
+static PySendResult finish(BlockRun *self, PyObject **result)
 {
     run_end(self);
     *result = Py_NewRef(Py_None);
     return PYGEN_RETURN;
 }
 
-/* Begins the next calls, until one has to wait. `value` is sent to the current one, if there is one. */
+/* Makes calls until one has to wait. Sends `value` to the current one, if there is one. */
 static PySendResult advance(BlockRun *self, PyObject *value, PyObject **result)
 {
     for (;; value = Py_None) {
-        PyObject *answer;
+        PyObject *awaited;
         if (self->inner == NULL) {
             int has_record = find_record(self);
             if (has_record == 0)
-                return succeeded(self, result);
+                return finish(self, result);
             if (has_record < 0 || begin_call(self) < 0)
-                return failed(self);
+                return finish_with_error(self);
         }
-        switch (PyIter_Send(self->inner, value, &answer)) {
+        switch (PyIter_Send(self->inner, value, &awaited)) {
         case PYGEN_NEXT:
             self->state = RUN_WAITING;
-            *result = answer;
+            *result = awaited;
             return PYGEN_NEXT;
         case PYGEN_ERROR:
-            return failed(self);
+            return finish_with_error(self);
         case PYGEN_RETURN:
             break;
         }
-        int more = end_call(self, answer);
-        if (more < 0)
-            return failed(self);
-        if (more == 0)
-            return succeeded(self, result);
+        int has_more = end_call(self, awaited);
+        if (has_more < 0)
+            return finish_with_error(self);
+        if (has_more == 0)
+            return finish(self, result);
     }
 }
 
@@ -202,7 +205,7 @@ static PySendResult run_send(BlockRun *self, PyObject *value, PyObject **result)
     self->running = true;
     PySendResult outcome;
     if (self->state == RUN_NEW && now(self, &self->began) < 0)
-        outcome = failed(self);
+        outcome = finish_with_error(self);
     else {
         if (self->state == RUN_NEW)
             self->last_began = self->ended = self->began;
@@ -213,7 +216,7 @@ static PySendResult run_send(BlockRun *self, PyObject *value, PyObject **result)
     return outcome;
 }
 
-/* --- the same for those who call methods -------------------------------------------------------------- */
+/* --- the same as methods ------------------------------------------------------------------------------- */
 
 static PyObject *run_send_method(BlockRun *self, PyObject *value)
 {
@@ -225,10 +228,10 @@ static PyObject *run_send_method(BlockRun *self, PyObject *value)
 static PyObject *run_next(BlockRun *self) { return run_send_method(self, Py_None); }
 
 /* Ends the run with the exception that the caller throws. */
-static PyObject *raise_here(BlockRun *self, PyObject *args)
+static PyObject *finish_with_thrown(BlockRun *self, PyObject *args)
 {
     raise_thrown(args);
-    failed(self);
+    finish_with_error(self);
     return NULL;
 }
 
@@ -237,18 +240,18 @@ static PyObject *throw_into(BlockRun *self, PyObject *args)
     PyObject *method = PyObject_GetAttrString(self->inner, "throw"), *result = NULL;
     if (method == NULL) {
         PyErr_Clear();
-        return raise_here(self, args);
+        return finish_with_thrown(self, args);
     }
-    PyObject *answer = PyObject_CallObject(method, args);
+    PyObject *awaited = PyObject_CallObject(method, args);
     Py_DECREF(method);
-    if (answer != NULL)
-        return answer; /* it waits for something else now */
-    answer = stop_iteration_value();
-    if (answer == NULL)
-        return method_result(failed(self), NULL);
-    int more = end_call(self, answer);
-    PySendResult outcome = more < 0    ? failed(self)
-                           : more == 0 ? succeeded(self, &result)
+    if (awaited != NULL)
+        return awaited; /* it awaits another object now */
+    awaited = stop_iteration_value();
+    if (awaited == NULL)
+        return method_result(finish_with_error(self), NULL);
+    int has_more = end_call(self, awaited);
+    PySendResult outcome = has_more < 0    ? finish_with_error(self)
+                           : has_more == 0 ? finish(self, &result)
                                        : advance(self, Py_None, &result);
     return method_result(outcome, result);
 }
@@ -258,7 +261,7 @@ static PyObject *run_throw(BlockRun *self, PyObject *args)
     if (refuse(self) < 0)
         return NULL;
     if (self->inner == NULL)
-        return raise_here(self, args);
+        return finish_with_thrown(self, args);
     Py_INCREF(self);
     self->running = true;
     PyObject *result = throw_into(self, args);
@@ -277,7 +280,7 @@ static PyObject *run_close(BlockRun *self, PyObject *Py_UNUSED(ignored))
     else
         closed = Py_NewRef(Py_None);
     Py_XDECREF(inner);
-    failed(self);
+    finish_with_error(self);
     return closed;
 }
 
@@ -328,7 +331,7 @@ static int run_traverse(BlockRun *self, visitproc visit, void *arg)
 
 static int run_clear(BlockRun *self)
 {
-    self->state = RUN_ENDED; /* whoever still reaches it must not use what is gone */
+    self->state = RUN_ENDED; /* an object that still refers to this one must not use the cleared fields */
     Py_CLEAR(self->block);
     Py_CLEAR(self->call);
     Py_CLEAR(self->busy);
@@ -348,19 +351,20 @@ static void run_dealloc(BlockRun *self)
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
-static PyObject *get_earlier(BlockRun *self, void *Py_UNUSED(closure))
+static PyObject *get_seconds_before_last(BlockRun *self, void *Py_UNUSED(closure))
 {
     return PyFloat_FromDouble(self->last_began - self->began);
 }
 
-static PyObject *get_last(BlockRun *self, void *Py_UNUSED(closure))
+static PyObject *get_seconds_of_last(BlockRun *self, void *Py_UNUSED(closure))
 {
     return PyFloat_FromDouble(self->ended - self->last_began);
 }
 
 static PyGetSetDef run_properties[] = {
-    {"seconds_before_last", (getter)get_earlier, NULL, "Seconds that all calls but the last have taken.", NULL},
-    {"seconds_of_last", (getter)get_last, NULL, "Seconds that the last call has taken.", NULL},
+    {"seconds_before_last", (getter)get_seconds_before_last, NULL,
+     "The seconds that all calls but the last have taken.", NULL},
+    {"seconds_of_last", (getter)get_seconds_of_last, NULL, "The seconds that the last call has taken.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -387,8 +391,9 @@ static PyAsyncMethods run_as_async = {
 static PyTypeObject BlockRun_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "asyncconsumer.records._records.BlockRun",
-    .tp_doc = PyDoc_STR("BlockRun(block, call, limit, seconds, *, busy, postpone, on_result, cancelling, clock=None)\n--\n\n"
-                        "Awaitable calls of a function with the next records of a block.\n\n"
+    .tp_doc = PyDoc_STR("BlockRun(block, call, limit, seconds, *, busy, postpone, on_result, cancelling, "
+                        "clock=None)\n--\n\n"
+                        "An awaitable that calls a function with records of a block, one after the other (a run).\n\n"
                         "See asyncconsumer.records.block_run.BlockRun, the same in Python."),
     .tp_basicsize = sizeof(BlockRun),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
