@@ -1,5 +1,5 @@
-/* PartReader and PartsCall: the call of a function with parts of a record. See asyncconsumer.records.parts_call,
-   the same in Python. */
+/* PartReader and PartsCall: the call of a function with parts of a record. See asyncconsumer.records.parts_call, the
+   same in Python. */
 
 #include "native.h"
 
@@ -10,8 +10,8 @@
 
 typedef struct {
     PyObject_HEAD
-    PyObject *part;          /* the name: "key", "value" or "record" */
-    size_t place;            /* of the key or value in a Record; 0: the record itself */
+    PyObject *part;            /* the name: "key", "value" or "record" */
+    size_t field_offset;       /* offset of the key or value in a Record; 0 for the record itself */
     PyObject *function, *fail; /* or NULL */
     vectorcallfunc vectorcall;
 } PartReader;
@@ -19,7 +19,7 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     PyObject *function;
-    PyObject *readers;       /* a tuple */
+    PyObject *readers; /* a tuple */
     vectorcallfunc vectorcall;
 } PartsCall;
 
@@ -29,20 +29,20 @@ static PyTypeObject PartReader_Type;
 
 static PyObject *part_of(const PartReader *self, PyObject *record)
 {
-    if (self->place == 0)
+    if (self->field_offset == 0)
         return Py_NewRef(record);
     if (Py_IS_TYPE(record, &Record_Type))
-        return Py_NewRef(*(PyObject **)((char *)record + self->place));
+        return Py_NewRef(*(PyObject **)((char *)record + self->field_offset));
     return PyObject_GetAttr(record, self->part);
 }
 
-/* Has `fail` raise its own error in place of the one that is set. */
+/* Calls `fail`, which raises an error in place of the one that is set. */
 static void raise_failure(const PartReader *self, PyObject *record)
 {
     PyObject *error = error_fetch();
-    PyObject *answer = PyObject_CallFunctionObjArgs(self->fail, error, record, self->part, NULL);
-    if (answer != NULL) { /* it raised nothing, so the first error is raised */
-        Py_DECREF(answer);
+    PyObject *result = PyObject_CallFunctionObjArgs(self->fail, error, record, self->part, NULL);
+    if (result != NULL) { /* `fail` raised nothing, so the first error is raised */
+        Py_DECREF(result);
         error_raise(error);
         return;
     }
@@ -54,14 +54,14 @@ static PyObject *read_part(PartReader *self, PyObject *record)
     PyObject *data = part_of(self, record);
     if (data == NULL || data == Py_None || self->function == NULL)
         return data;
-    PyObject *made = PyObject_CallOneArg(self->function, data);
+    PyObject *deserialized = PyObject_CallOneArg(self->function, data);
     Py_DECREF(data);
-    if (made == NULL && self->fail != NULL)
+    if (deserialized == NULL && self->fail != NULL)
         raise_failure(self, record);
-    return made;
+    return deserialized;
 }
 
-/* The only argument of a call, borrowed; NULL with an exception. */
+/* Returns the only argument of a call as a borrowed reference. NULL with an exception. */
 static PyObject *only_argument(const char *name, PyObject *const *args, size_t flags, PyObject *keywords)
 {
     if (PyVectorcall_NARGS(flags) == 1 && (keywords == NULL || PyTuple_GET_SIZE(keywords) == 0))
@@ -79,9 +79,9 @@ static PyObject *reader_call(PyObject *self, PyObject *const *args, size_t flags
 static int set_part(PartReader *self, PyObject *part)
 {
     if (PyUnicode_CompareWithASCIIString(part, "key") == 0)
-        self->place = offsetof(Record, key);
+        self->field_offset = offsetof(Record, key);
     else if (PyUnicode_CompareWithASCIIString(part, "value") == 0)
-        self->place = offsetof(Record, value);
+        self->field_offset = offsetof(Record, value);
     else if (PyUnicode_CompareWithASCIIString(part, "record") != 0) {
         PyErr_Format(PyExc_ValueError, "part must be 'key', 'value' or 'record', not %R", part);
         return -1;
@@ -133,7 +133,8 @@ static void reader_dealloc(PartReader *self)
 static PyTypeObject PartReader_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "asyncconsumer.records._records.PartReader",
-    .tp_doc = PyDoc_STR("PartReader(part, function=None, fail=None)\n--\n\nA function that reads a part of a record.\n\n"
+    .tp_doc = PyDoc_STR("PartReader(part, function=None, fail=None)\n--\n\n"
+                        "A function that returns the key or the value of a record, or the record itself.\n\n"
                         "See asyncconsumer.records.parts_call.PartReader, the same in Python."),
     .tp_basicsize = sizeof(PartReader),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_HAVE_VECTORCALL,
@@ -155,7 +156,7 @@ static inline PyObject *read_with(PyObject *reader, PyObject *record)
 
 static PyObject *call_with_one(PartsCall *self, PyObject *record)
 {
-    PyObject *args[2] = {NULL, read_with(PyTuple_GET_ITEM(self->readers, 0), record)}; /* the callee may use the first */
+    PyObject *args[2] = {NULL, read_with(PyTuple_GET_ITEM(self->readers, 0), record)}; /* the callee may use args[0] */
     if (args[1] == NULL)
         return NULL;
     PyObject *result = PyObject_Vectorcall(self->function, args + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
@@ -237,7 +238,8 @@ static void call_dealloc(PartsCall *self)
 static PyTypeObject PartsCall_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "asyncconsumer.records._records.PartsCall",
-    .tp_doc = PyDoc_STR("PartsCall(function, readers)\n--\n\nThe call of a function with parts of a record.\n\n"
+    .tp_doc = PyDoc_STR("PartsCall(function, readers)\n--\n\n"
+                        "A function of a record that passes the results of `readers` for the record to `function`.\n\n"
                         "See asyncconsumer.records.parts_call.PartsCall, the same in Python."),
     .tp_basicsize = sizeof(PartsCall),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_HAVE_VECTORCALL,

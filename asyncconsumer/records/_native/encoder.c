@@ -7,7 +7,7 @@
 
 #include <structmember.h>
 
-enum { LONGEST_VARINT = 10, MOST_BYTES = INT32_MAX - 128 };
+enum { MAX_BYTES = INT32_MAX - 128 };
 
 typedef struct {
     PyObject_HEAD
@@ -27,27 +27,28 @@ static inline int varint_size(int64_t number)
     return size;
 }
 
-static inline uint8_t *put_varint(uint8_t *at, int64_t number)
+static inline uint8_t *put_varint(uint8_t *position, int64_t number)
 {
     uint64_t rest = zigzag(number);
     while (rest > 0x7F) {
-        *at++ = (uint8_t)(rest | 0x80);
+        *position++ = (uint8_t)(rest | 0x80);
         rest >>= 7;
     }
-    *at++ = (uint8_t)rest;
-    return at;
+    *position++ = (uint8_t)rest;
+    return position;
 }
 
-static inline uint8_t *put_bytes(uint8_t *at, const char *data, Py_ssize_t length)
+static inline uint8_t *put_bytes(uint8_t *position, const char *data, Py_ssize_t length)
 {
-    at = put_varint(at, length);
-    memcpy(at, data, (size_t)length);
-    return at + length;
+    position = put_varint(position, length);
+    memcpy(position, data, (size_t)length);
+    return position + length;
 }
 
-static inline uint8_t *put_part(uint8_t *at, PyObject *part)
+static inline uint8_t *put_part(uint8_t *position, PyObject *part)
 {
-    return part == Py_None ? put_varint(at, -1) : put_bytes(at, PyBytes_AS_STRING(part), PyBytes_GET_SIZE(part));
+    return part == Py_None ? put_varint(position, -1)
+                           : put_bytes(position, PyBytes_AS_STRING(part), PyBytes_GET_SIZE(part));
 }
 
 static inline Py_ssize_t part_size(PyObject *part)
@@ -63,7 +64,8 @@ static int check_part(PyObject *part, const char *name)
     return -1;
 }
 
-/* The size of all headers, or -1. No Python code runs here, so they stay the same until they are written. */
+/* Returns the size of all headers, or -1 with an exception. It runs no Python code, so the headers cannot change
+   before they are written. */
 static Py_ssize_t headers_size(PyObject *headers)
 {
     if (!PyTuple_Check(headers) && !PyList_Check(headers)) {
@@ -86,24 +88,24 @@ static Py_ssize_t headers_size(PyObject *headers)
     return size;
 }
 
-static uint8_t *put_headers(uint8_t *at, PyObject *headers)
+static uint8_t *put_headers(uint8_t *position, PyObject *headers)
 {
     Py_ssize_t count = PySequence_Fast_GET_SIZE(headers);
-    at = put_varint(at, count);
+    position = put_varint(position, count);
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *header = PySequence_Fast_GET_ITEM(headers, i);
         Py_ssize_t length;
-        const char *name = PyUnicode_AsUTF8AndSize(PyTuple_GET_ITEM(header, 0), &length); /* cached */
-        at = put_bytes(at, name, length);
-        at = put_part(at, PyTuple_GET_ITEM(header, 1));
+        const char *name = PyUnicode_AsUTF8AndSize(PyTuple_GET_ITEM(header, 0), &length); /* cached by headers_size() */
+        position = put_bytes(position, name, length);
+        position = put_part(position, PyTuple_GET_ITEM(header, 1));
     }
-    return at;
+    return position;
 }
 
-static PyObject *encoder_append(RecordEncoder *self, PyObject *const *args, Py_ssize_t given)
+static PyObject *encoder_append(RecordEncoder *self, PyObject *const *args, Py_ssize_t argument_count)
 {
-    if (given != 4) {
-        PyErr_Format(PyExc_TypeError, "append() takes 4 arguments, got %zd", given);
+    if (argument_count != 4) {
+        PyErr_Format(PyExc_TypeError, "append() takes 4 arguments, got %zd", argument_count);
         return NULL;
     }
     PyObject *key = args[1], *value = args[2], *headers = args[3];
@@ -114,26 +116,26 @@ static PyObject *encoder_append(RecordEncoder *self, PyObject *const *args, Py_s
         PyErr_Format(PyExc_ValueError, "timestamp_ms must not be negative, got %lld", timestamp);
         return NULL;
     }
-    Py_ssize_t of_headers = headers_size(headers);
-    if (of_headers < 0)
+    Py_ssize_t headers_bytes = headers_size(headers);
+    if (headers_bytes < 0)
         return NULL;
     int64_t delta = self->count ? timestamp - self->first_timestamp : 0;
     Py_ssize_t size = 1 + varint_size(delta) + varint_size(self->count) + part_size(key) + part_size(value)
-                      + varint_size(PySequence_Fast_GET_SIZE(headers)) + of_headers;
-    if (size > MOST_BYTES - self->memory.used) {
+                      + varint_size(PySequence_Fast_GET_SIZE(headers)) + headers_bytes;
+    if (size > MAX_BYTES - self->memory.used) {
         PyErr_SetString(PyExc_ValueError, "the records of a batch are larger than 2 GiB");
         return NULL;
     }
-    uint8_t *at = (uint8_t *)buffer_extend(&self->memory, varint_size(size) + size);
-    if (at == NULL)
+    uint8_t *position = (uint8_t *)buffer_extend(&self->memory, varint_size(size) + size);
+    if (position == NULL)
         return NULL;
-    at = put_varint(at, size);
-    *at++ = 0; /* attributes */
-    at = put_varint(at, delta);
-    at = put_varint(at, self->count);
-    at = put_part(at, key);
-    at = put_part(at, value);
-    put_headers(at, headers);
+    position = put_varint(position, size);
+    *position++ = 0; /* attributes */
+    position = put_varint(position, delta);
+    position = put_varint(position, self->count);
+    position = put_part(position, key);
+    position = put_part(position, value);
+    put_headers(position, headers);
     if (self->count++ == 0)
         self->first_timestamp = self->max_timestamp = timestamp;
     else if (timestamp > self->max_timestamp)
@@ -165,8 +167,10 @@ static void encoder_dealloc(RecordEncoder *self)
 
 static PyMethodDef encoder_methods[] = {
     {"append", (PyCFunction)(void (*)(void))encoder_append, METH_FASTCALL,
-     "append(timestamp_ms, key, value, headers, /)\n--\n\nEncode one more record, and return the size of all."},
-    {"body", (PyCFunction)encoder_body, METH_NOARGS, "body()\n--\n\nThe encoded records."},
+     "append(timestamp_ms, key, value, headers, /)\n--\n\n"
+     "Encode one more record. Return the total size of all records in bytes.\n\n"
+     "Raise TypeError or ValueError for a value of a wrong type or size."},
+    {"body", (PyCFunction)encoder_body, METH_NOARGS, "body()\n--\n\nReturn the encoded records."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -181,7 +185,7 @@ static PyMemberDef encoder_members[] = {
 static PyTypeObject RecordEncoder_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "asyncconsumer.records._records.RecordEncoder",
-    .tp_doc = "Encoder of the records of one batch.",
+    .tp_doc = "An encoder of the records of one record batch. Records are appended one by one.",
     .tp_basicsize = sizeof(RecordEncoder),
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_new = encoder_new,
@@ -192,28 +196,28 @@ static PyTypeObject RecordEncoder_Type = {
 
 int encoder_prepare(PyObject *module) { return PyModule_AddType(module, &RecordEncoder_Type); }
 
-/* The hash of keys in Kafka's own clients. */
+/* The key hash of Kafka's own clients. */
 PyObject *murmur2(PyObject *module, PyObject *data)
 {
     Py_buffer view;
     if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0)
         return NULL;
-    const uint8_t *at = view.buf;
+    const uint8_t *bytes = view.buf;
     size_t length = (size_t)view.len;
     const uint32_t m = 0x5bd1e995;
     uint32_t hash = 0x9747b28c ^ (uint32_t)length;
-    for (; length >= 4; at += 4, length -= 4) {
-        uint32_t k = (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+    for (; length >= 4; bytes += 4, length -= 4) {
+        uint32_t k = (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
         k *= m;
         k ^= k >> 24;
         hash = hash * m ^ k * m;
     }
     if (length > 2)
-        hash ^= (uint32_t)at[2] << 16;
+        hash ^= (uint32_t)bytes[2] << 16;
     if (length > 1)
-        hash ^= (uint32_t)at[1] << 8;
+        hash ^= (uint32_t)bytes[1] << 8;
     if (length > 0)
-        hash = (hash ^ at[0]) * m;
+        hash = (hash ^ bytes[0]) * m;
     hash = (hash ^ hash >> 13) * m;
     hash ^= hash >> 15;
     PyBuffer_Release(&view);

@@ -1,4 +1,4 @@
-/* The compiled twin of records.py: same names, same answers, same errors. */
+/* The module `_records`: the compiled twin of asyncconsumer.records._pure, with the same names, results and errors. */
 
 #include "native.h"
 
@@ -8,42 +8,48 @@
 #include "memory.h"
 #include "message.h"
 
-static PyObject *checksum(PyObject *data, uint32_t (*of)(const uint8_t *, size_t))
+static PyObject *checksum(PyObject *data, uint32_t (*function)(const uint8_t *, size_t))
 {
     Py_buffer view;
     if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0)
         return NULL;
-    uint32_t crc = of(view.buf, (size_t)view.len);
+    uint32_t crc = function(view.buf, (size_t)view.len);
     PyBuffer_Release(&view);
     return PyLong_FromUnsignedLong(crc);
 }
 
 static PyObject *crc32c(PyObject *module, PyObject *data) { return checksum(data, crc32c_of); }
 
-static PyObject *crc32c_lanes(PyObject *module, PyObject *data) { return checksum(data, crc32c_unfolded); }
+static PyObject *crc32c_without_folding(PyObject *module, PyObject *data) { return checksum(data, crc32c_unfolded); }
 
-static PyObject *crc32c_tables(PyObject *module, PyObject *data) { return checksum(data, crc32c_portable); }
+static PyObject *crc32c_by_tables(PyObject *module, PyObject *data) { return checksum(data, crc32c_portable); }
 
 static PyMethodDef methods[] = {
-    {"crc32c", crc32c, METH_O, "crc32c(data, /)\n--\n\nCRC-32C (Castagnoli) of a bytes-like object."},
+    {"crc32c", crc32c, METH_O,
+     "crc32c(data, /)\n--\n\nReturn the CRC-32C (Castagnoli) of a bytes-like object."},
     {"fetch_answer", (PyCFunction)(void (*)(void))fetch_answer, METH_VARARGS | METH_KEYWORDS,
-     "fetch_answer(frame, version)\n--\n\nWalk a whole fetch response body without touching its records.\n\n"
-     "See asyncconsumer.records._pure.fetch_answer, the same in Python."},
+     "fetch_answer(frame, version)\n--\n\n"
+     "Parse the body of a fetch response of versions 4 to 17, after the response header.\n\n"
+     "The records are not copied: `start` and `end` of each partition are positions in the frame.\n"
+     "Raise `MalformedResponse`, with the position, for bytes that do not follow the protocol."},
     {"murmur2", murmur2, METH_O,
-     "murmur2(data, /)\n--\n\nThe unsigned hash by which Kafka's clients choose the partition of a key."},
+     "murmur2(data, /)\n--\n\nReturn the unsigned 32-bit hash by which Kafka's clients choose the partition of a key."},
     {"record_set_end", record_set_end, METH_VARARGS,
-     "record_set_end(data, otherwise, /)\n--\n\nThe offset behind the last whole batch, or `otherwise`, and the leader epoch of that batch, or -1."},
+     "record_set_end(data, otherwise, /)\n--\n\n"
+     "Return the offset after the last complete record batch, and the leader epoch of that batch.\n\n"
+     "Without a complete batch, return `otherwise` and -1."},
     {"room_for", room_for, METH_O,
-     "room_for(size, /)\n--\n\nRoom to write so many bytes to, with anything in it: memory of what is gone."},
-    {"_crc32c_unfolded", crc32c_lanes, METH_O,
-     "_crc32c_unfolded(data, /)\n--\n\nThe same on a processor without wide products: for the tests."},
-    {"_crc32c_portable", crc32c_tables, METH_O,
-     "_crc32c_portable(data, /)\n--\n\nThe same on a processor without the instruction: for the tests."},
+     "room_for(size, /)\n--\n\nReturn a writable buffer of `size` bytes with undefined content."},
+    {"_crc32c_unfolded", crc32c_without_folding, METH_O,
+     "_crc32c_unfolded(data, /)\n--\n\nReturn the CRC-32C as on a processor that cannot fold. Tests use this."},
+    {"_crc32c_portable", crc32c_by_tables, METH_O,
+     "_crc32c_portable(data, /)\n--\n\n"
+     "Return the CRC-32C as on a processor without a CRC instruction. Tests use this."},
     {NULL, NULL, 0, NULL},
 };
 
-/* What is made here lives in statics: types, the errors to raise, spare memory. Subinterpreters would share
-   them. There an `except CorruptRecords` would not catch, for the class would be another interpreter's. */
+/* Types, error classes and spare memory are static, and subinterpreters would share them. An `except CorruptRecords`
+   there would not catch the error, because its class belongs to another interpreter. */
 static int refuse_subinterpreters(void)
 {
     if (PyInterpreterState_Get() == PyInterpreterState_Main())
@@ -54,7 +60,8 @@ static int refuse_subinterpreters(void)
     return -1;
 }
 
-/* Nothing here takes a lock of its own. Python switches the lock on for us, unless it was told not to. */
+/* The code of this module takes no locks. A free-threaded Python enables the GIL for it, unless the user has disabled
+   the GIL. */
 static int refuse_without_gil(void)
 {
 #ifdef Py_GIL_DISABLED
@@ -76,8 +83,9 @@ static int execute(PyObject *module)
     if (refuse_subinterpreters() < 0 || refuse_without_gil() < 0)
         return -1;
     checksums_prepare();
-    if (memory_prepare() < 0 || stop_prepare() < 0 || walk_prepare() < 0 || body_prepare() < 0 || record_prepare(module) < 0
-        || records_prepare(module) < 0 || message_prepare(module) < 0 || builder_prepare(module) < 0
+    if (memory_prepare() < 0 || stop_prepare() < 0 || walk_prepare() < 0 || body_prepare() < 0
+        || record_prepare(module) < 0 || records_prepare(module) < 0 || message_prepare(module) < 0
+        || builder_prepare(module) < 0
         || stream_prepare(module) < 0 || loop_prepare(module) < 0 || fetch_response_prepare(module) < 0
         || encoder_prepare(module) < 0 || call_prepare(module) < 0 || block_prepare(module) < 0
         || run_prepare(module) < 0)
@@ -85,7 +93,8 @@ static int execute(PyObject *module)
     return 0;
 }
 
-/* Two phases: with one, Python would copy the first interpreter's module to the others, and ask nobody. */
+/* Multi-phase initialization. With a single phase, Python would copy the module of the first interpreter to the
+   others without running these checks. */
 static PyModuleDef_Slot slots[] = {
     {Py_mod_exec, execute},
 #ifdef Py_mod_multiple_interpreters
@@ -98,7 +107,7 @@ static PyModuleDef_Slot slots[] = {
 };
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, .m_name = "_records", .m_doc = "Record decoder, compiled.", .m_size = 0,
+    PyModuleDef_HEAD_INIT, .m_name = "_records", .m_doc = "The compiled record decoder and encoder.", .m_size = 0,
     .m_methods = methods, .m_slots = slots,
 };
 
