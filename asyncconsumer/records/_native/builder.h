@@ -23,7 +23,7 @@ enum Built { BUILD_ERROR = -1, BUILD_AWAITS, BUILD_DONE };
 /* Returns the record after all interceptors. Steals `record`. NULL with an exception. */
 PyObject *builder_intercept(MessageBuilder *self, PyObject *record);
 
-/* BUILD_DONE: *made is the message. BUILD_AWAITS: *made is an awaitable that returns the message. */
+/* BUILD_DONE: *item is the message. BUILD_AWAITS: *item is an awaitable that returns the message. */
 enum Built builder_build(MessageBuilder *self, PyObject *record, PyObject **item);
 
 /* The same for a record without an object. Except for BUILD_DONE, *record is then the Record, or NULL if it could

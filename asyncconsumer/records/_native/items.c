@@ -153,9 +153,9 @@ int skip_pending(AsyncRecords *stream)
     if (stream->pending.kind != PENDING_SKIP || current == NULL || stream->pending.records != current)
         return 0;
     Py_INCREF(current);
-    bool taken = records_begin_read(current, &parsed);
-    bool failed = !taken && PyErr_Occurred() && current->error == NULL;
-    if (taken) {
+    bool has_record = records_begin_read(current, &parsed);
+    bool failed = !has_record && PyErr_Occurred() && current->error == NULL;
+    if (has_record) {
         records_end_read(current, parsed.offset == stream->pending.offset ? NULL : &parsed);
         pending_clear(&stream->pending);
     }
@@ -214,7 +214,7 @@ static int keep_outcome(AsyncRecords *self, enum Outcome outcome, PyObject *item
 PyObject *stream_take(AsyncRecords *self, PyObject *args)
 {
     PyObject *items;
-    Py_ssize_t limit, taken = 0;
+    Py_ssize_t limit, count = 0;
     if (!PyArg_ParseTuple(args, "O!n:take", &PyList_Type, &items, &limit))
         return NULL;
     if (self->waiting != NULL) {
@@ -223,8 +223,8 @@ PyObject *stream_take(AsyncRecords *self, PyObject *args)
     }
     self->in_flight = false;
     Records *first = self->current;
-    while (taken < limit && self->current == first) {
-        if (taken % ITEMS_BETWEEN_CLOCK_READS == 0 || self->returned_since_pause >= RECORDS_BETWEEN_PAUSES
+    while (count < limit && self->current == first) {
+        if (count % ITEMS_BETWEEN_CLOCK_READS == 0 || self->returned_since_pause >= RECORDS_BETWEEN_PAUSES
             || self->remaining == 0) {
             int is_allowed = can_take(self);
             if (is_allowed < 0)
@@ -243,7 +243,7 @@ PyObject *stream_take(AsyncRecords *self, PyObject *args)
         Py_DECREF(item);
         if (appended < 0)
             return NULL;
-        taken++;
+        count++;
     }
-    return PyLong_FromSsize_t(taken);
+    return PyLong_FromSsize_t(count);
 }
