@@ -2,7 +2,7 @@
 
    A copied column is Arrow's `binary`: offsets and data. A column without copies is `binary_view`, with 16 bytes for
    each value. A view contains a short value. For a long value, it refers to the fetch buffer (number 0) or to a
-   decompressed body. All bodies are returned, so that the arrays keep them alive. */
+   decompressed body. The table includes these buffers, so that the arrays keep them alive. */
 
 #include "memory.h"
 #include "native.h"

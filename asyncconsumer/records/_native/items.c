@@ -80,8 +80,8 @@ static enum Outcome build_item(AsyncRecords *stream, MessageBuilder *builder, Re
         Py_XDECREF(record);
         return ITEM;
     }
-    if (stream->builder != builder) /* the builder was replaced meanwhile: the new one begins with the original
-                                       record */
+    /* If the builder was replaced meanwhile, the new one begins with the original record. */
+    if (stream->builder != builder)
         Py_XDECREF(record);
     else if (record != NULL) {
         stream->pending.kind = PENDING_RETRY;

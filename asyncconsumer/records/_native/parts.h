@@ -19,7 +19,7 @@
 enum { MAX_SPARE = 8192, SPARE_WITH_MEDIUM_PARTS = 512, SPARE_WITH_LARGE_PARTS = 4 };
 enum { MAX_LARGE_PART = 16 << 10, MAX_MEDIUM_PART = 512, MAX_SMALL_PART = 128 };
 
-enum { MAX_SHARED_INT = 1024 };
+enum { MAX_SHARED_INT = 1024 }; /* upper bound of the ints that CPython shares */
 
 /* Whether the caller has the only reference. Without the GIL, a reference count does not show that. */
 static inline bool is_only_reference(PyObject *part)

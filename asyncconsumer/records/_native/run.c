@@ -63,10 +63,10 @@ static int now(const BlockRun *self, double *seconds)
 }
 
 /* Converts the result of a call, which is stolen, to a bool. -1 with an exception. */
-static int to_bool(PyObject *awaited)
+static int to_bool(PyObject *result)
 {
-    int is_true = awaited == NULL ? -1 : PyObject_IsTrue(awaited);
-    Py_XDECREF(awaited);
+    int is_true = result == NULL ? -1 : PyObject_IsTrue(result);
+    Py_XDECREF(result);
     return is_true;
 }
 
@@ -88,10 +88,10 @@ static int find_record(BlockRun *self)
         if (is_busy <= 0)
             return is_busy < 0 ? -1 : 1;
         Py_ssize_t before = self->block->index;
-        PyObject *awaited = PyObject_CallNoArgs(self->postpone);
-        if (awaited == NULL)
+        PyObject *result = PyObject_CallNoArgs(self->postpone);
+        if (result == NULL)
             return -1;
-        Py_DECREF(awaited);
+        Py_DECREF(result);
         self->limit--;
         if (self->block->index <= before) {
             PyErr_SetString(PyExc_RuntimeError, "postpone() did not pass over the record");

@@ -50,8 +50,8 @@ static int wait_for_body(Step *self)
 
 static int set_records(AsyncRecords *stream, PyObject *records)
 {
-    if ((PyObject *)stream->pending.records != records) /* The pending record belongs to Records that may be
-                                                           deallocated. Other Records could get their address. */
+    /* Records without a reference may be deallocated, and other Records could get their address. */
+    if ((PyObject *)stream->pending.records != records)
         pending_clear(&stream->pending);
     if (records == Py_None) {
         stream->ended = true;
