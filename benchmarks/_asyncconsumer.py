@@ -1,4 +1,8 @@
-"""Consumers, run like the peers: `python -m benchmarks._asyncconsumer NAME SERVERS TOPIC COUNT`."""
+"""Consumers of asyncconsumer for `benchmarks.throughput`, each in a process of its own.
+
+`python -m benchmarks._asyncconsumer NAME SERVERS TOPIC COUNT` runs one of them and prints its
+figures, as `benchmarks._peers` does for other clients.
+"""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -9,7 +13,7 @@ from benchmarks._peers import run_one, tell
 
 
 async def each(servers: str, topic: str, count: int, *, touch: bool = False) -> None:
-    """`async for` over records."""
+    """Read with `async for` over records. With `touch`, read the fields of each record."""
     started, cpu = time.perf_counter(), time.process_time()
     seen = 0
     async with SimpleConsumer(servers) as consumer:
@@ -32,7 +36,7 @@ async def each(servers: str, topic: str, count: int, *, touch: bool = False) -> 
 
 
 async def chunks(servers: str, topic: str, count: int) -> None:
-    """`async for` over chunks, `for` over their records."""
+    """Read with `async for` over chunks, and with `for` over the records of each chunk."""
     started, cpu = time.perf_counter(), time.process_time()
     seen = 0
     async with SimpleConsumer(servers) as consumer:
@@ -45,7 +49,7 @@ async def chunks(servers: str, topic: str, count: int) -> None:
 
 
 async def arrow(servers: str, topic: str, count: int, *, copy: bool) -> None:
-    """Arrow batches."""
+    """Read Arrow batches."""
     import pyarrow as pa
 
     assert pa.__version__  # imported before the clock starts
@@ -60,8 +64,9 @@ async def arrow(servers: str, topic: str, count: int, *, copy: bool) -> None:
 
 
 async def many(servers: str, topic: str, count: int) -> None:
-    """`async for` over one stream of all partitions, from the fetch engine."""
-    from benchmarks._engine_asyncconsumer import engine, stream  # the others do not need its memory
+    """Read with `async for` over one stream of the fetch engine, which has all partitions."""
+    # imported here, because it would add to the memory of the other consumers
+    from benchmarks._engine_asyncconsumer import engine, stream
 
     started, cpu = time.perf_counter(), time.process_time()
     seen = 0
@@ -76,7 +81,7 @@ async def many(servers: str, topic: str, count: int) -> None:
 
 
 async def raw(servers: str, topic: str, count: int) -> None:
-    """The limit: frames read from a blocking socket and dropped."""
+    """Read frames from a blocking socket and drop them, which is the limit of all consumers."""
     from benchmarks._raw import read_and_drop
 
     await read_and_drop(servers, topic, count)
@@ -85,7 +90,7 @@ async def raw(servers: str, topic: str, count: int) -> None:
 CONSUMERS: Final[dict[str, Callable[..., Awaitable[None]]]] = {
     "async for": each,
     "async for, touched": lambda *args: each(*args, touch=True),
-    "async for, pure": each,  # with the decoder that its environment asks for
+    "async for, pure": each,  # an environment variable selects the pure Python decoder
     "chunks": chunks,
     "Arrow, copied": lambda *args: arrow(*args, copy=True),
     "Arrow, views": lambda *args: arrow(*args, copy=False),

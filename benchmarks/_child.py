@@ -1,6 +1,7 @@
-"""A measured consumer in a process of its own, and the figures that it tells as a line of JSON.
+"""The run of a measured consumer in a process of its own, which prints its figures as JSON.
 
-`python -m MODULE NAME SERVERS TOPIC OPTIONS` runs one; OPTIONS are a JSON object of numbers.
+`python -m MODULE NAME SERVERS TOPIC OPTIONS` runs the consumer NAME of a module. OPTIONS is a JSON
+object with the keyword arguments of the consumer.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ _MOST_SECONDS: Final = 900.0
 
 
 class Watch:
-    """Measures from when it is made."""
+    """A stopwatch for the wall time and the CPU time of this process since its creation."""
 
     def __init__(self) -> None:
         self.started = time.perf_counter()
@@ -36,15 +37,19 @@ class Watch:
 
 
 def memory(which: str) -> float:
-    """In MB. Not ru_maxrss, which begins with what the parent had when it forked."""
+    """Return a memory figure of this process in MB: VmHWM is the peak, VmRSS the current size.
+
+    `ru_maxrss` would include the memory that the parent process had when it forked.
+    """
     status = Path("/proc/self/status").read_text()
     return int(status.split(f"{which}:")[1].split()[0]) / 1024
 
 
 class Delays:
-    """The delays of records, whose values are the times at which they were sent.
+    """The delays of records whose values are the times at which they were sent.
 
-    What was sent in the second after the first arrival does not count: everybody warms up.
+    Records that were sent in the first second after the first arrival do not count, because
+    clients are slower at the start.
     """
 
     def __init__(self) -> None:
@@ -52,7 +57,10 @@ class Delays:
         self._taken: list[int] = []
 
     def arrived(self, value: bytes) -> bool:
-        """Whether there is more to come."""
+        """Add the record with this value, which arrives now.
+
+        Return False for the value 0, which marks the last record.
+        """
         sent, now = int(value), time.perf_counter_ns()
         if not sent:
             return False
@@ -101,7 +109,7 @@ async def output(arguments: Sequence[str]) -> str:
 async def figures(
     module: str, name: str, servers: str, topic: str, **options: float | str
 ) -> Figures:
-    """Return the figures of one run of a consumer."""
+    """Run a consumer in a new process, and return its figures. `options` are its arguments."""
     printed = await output(["-m", module, name, servers, topic, json.dumps(options)])
     reported: Figures = json.loads(printed.splitlines()[-1])
     return reported

@@ -1,4 +1,4 @@
-"""The consumers of `benchmarks.compat`, each in a process of its own: see `_child`.
+"""The consumers of `benchmarks.compat`. Each runs in a process of its own, see `_child`.
 
 Both libraries run the same functions, so only the import differs. Each reads `count` records of a
 topic from its beginning, as the only member of a group. The clock starts with the first record.
@@ -24,7 +24,7 @@ def _consumer(library: str, servers: str, topic: str) -> Any:  # noqa: ANN401 - 
 
 
 async def loop(servers: str, topic: str, *, count: int, library: str) -> Figures:
-    """`async for`, with the fields that programs read."""
+    """Read with `async for`, and read the key, the value and the offset of each record."""
     async with _consumer(library, servers, topic) as consumer:
         await consumer.getone()
         watch, seen = Watch(), 0
@@ -37,7 +37,7 @@ async def loop(servers: str, topic: str, *, count: int, library: str) -> Figures
 
 
 async def getmany(servers: str, topic: str, *, count: int, library: str) -> Figures:
-    """`getmany` without a limit, with the fields that programs read."""
+    """Read with `getmany`, and read the key, the value and the offset of each record."""
     async with _consumer(library, servers, topic) as consumer:
         await consumer.getone()
         watch, seen = Watch(), 0

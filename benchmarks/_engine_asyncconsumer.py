@@ -19,12 +19,12 @@ from asyncconsumer.streams.stream import Stream
 from benchmarks._child import Consumer, Delays, Figures, Watch, memory, run_one
 
 _BUDGET_MB: Final = 32
-_SLOW_RECORDS, _SLOW_SECONDS = 256, 0.004  # at 1 KB a record this is 60 MB/s at the most
+_SLOW_RECORDS, _SLOW_SECONDS = 256, 0.004  # with records of 1 KB, at most 60 MB/s
 
 
 @asynccontextmanager
 async def engine(servers: str, budget_mb: int = _BUDGET_MB) -> AsyncIterator[FetchManager]:
-    """An engine as a consumer would set it up."""
+    """Return an async context manager that opens a fetch engine with a consumer's settings."""
     config = EngineConfig(max_buffered_bytes=budget_mb * 2**20)
     connections = ConnectionConfig(bootstrap_servers=servers)
     async with (
@@ -37,7 +37,7 @@ async def engine(servers: str, budget_mb: int = _BUDGET_MB) -> AsyncIterator[Fet
 
 
 def stream(manager: FetchManager, topic: str, partitions: int) -> Stream:
-    """All partitions of a topic from their beginning, as one stream."""
+    """Return one stream that reads all partitions of a topic from their beginning."""
     channel = manager.channel()
     manager.reconcile(
         {
@@ -49,7 +49,7 @@ def stream(manager: FetchManager, topic: str, partitions: int) -> Stream:
 
 
 async def read(servers: str, topic: str, *, partitions: int, count: int) -> Figures:
-    """`async for` over the stream."""
+    """Read a stream with `async for`. The time includes the start of the engine."""
     watch = Watch()
     seen = 0
     async with engine(servers) as manager:
@@ -61,7 +61,7 @@ async def read(servers: str, topic: str, *, partitions: int, count: int) -> Figu
 
 
 async def read_opened(servers: str, topic: str, *, partitions: int, count: int) -> Figures:
-    """Read as `read` does, and count from the moment at which it is open."""
+    """Read a stream with `async for`. The time begins when the engine is open."""
     async with engine(servers) as manager:
         watch = Watch()
         seen = 0
@@ -73,7 +73,7 @@ async def read_opened(servers: str, topic: str, *, partitions: int, count: int) 
 
 
 async def read_as_member(servers: str, topic: str, *, partitions: int, count: int) -> Figures:
-    """`async for` over a `Consumer` that commits by itself, counted from when it has its share."""
+    """Read a `Consumer` with automatic commits. The time begins when it has its assignment."""
     async with Member(
         topic,
         bootstrap_servers=servers,
@@ -92,7 +92,7 @@ async def read_as_member(servers: str, topic: str, *, partitions: int, count: in
 
 
 async def read_simply(servers: str, topic: str, *, partitions: int, count: int) -> Figures:
-    """`async for` over `SimpleConsumer.read`, which has a single partition to care for."""
+    """Read the only partition of a topic with `async for` over `SimpleConsumer.read`."""
     assert partitions == 1
     watch = Watch()
     seen = 0
@@ -107,7 +107,10 @@ async def read_simply(servers: str, topic: str, *, partitions: int, count: int) 
 async def idle(
     servers: str, topic: str, *, partitions: int, settle: float, seconds: float
 ) -> Figures:
-    """Run for a while with nothing to read."""
+    """Measure the CPU time while all partitions are empty.
+
+    The engine first gets `settle` seconds to start. Then it is measured for `seconds`.
+    """
     async with engine(servers) as manager:
         waiting = stream(manager, topic, partitions)
         async with asyncio.TaskGroup() as group:
@@ -132,7 +135,7 @@ async def latency(servers: str, topic: str) -> Figures:
 
 
 async def start(servers: str, topic: str, *, partitions: int) -> Figures:
-    """To the first record."""
+    """Measure the time until the first record."""
     watch = Watch()
     async with engine(servers) as manager:
         async for _record in stream(manager, topic, partitions):
@@ -144,7 +147,10 @@ async def start(servers: str, topic: str, *, partitions: int) -> Figures:
 async def streams(
     servers: str, topic: str, *, existing: int, reading: int, partitions: int, each: int
 ) -> Figures:
-    """Read streams of several partitions each, of which the last may not be read."""
+    """Read the first `reading` of `existing` streams, with `each` records of each partition.
+
+    The other streams are not read. Each stream has `partitions` partitions.
+    """
     watch = Watch()
     async with engine(servers) as manager:
         channels = [manager.channel() for _ in range(existing)]
@@ -171,7 +177,10 @@ async def _count(records: Stream, limit: int) -> None:
 async def slowly(
     servers: str, topic: str, *, partitions: int, count: int, budget_mb: int
 ) -> Figures:
-    """A reader that is slower than the broker, so that the budget is always used up."""
+    """Read more slowly than the broker sends, so that the engine's budget is always used up.
+
+    Return the memory before, the peak of the memory, and the peak of the budget, in MB.
+    """
     before = memory("VmRSS")
     seen = 0
     async with engine(servers, budget_mb) as manager:

@@ -1,4 +1,4 @@
-"""The peers in the cases of `benchmarks.engine`, with the same partitions assigned by hand."""
+"""The other clients in the cases of `benchmarks.engine`, with manually assigned partitions."""
 
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -75,7 +75,7 @@ async def aiokafka_latency(servers: str, topic: str) -> Figures:
 
 
 async def confluent_latency(servers: str, topic: str) -> Figures:
-    """A blocking `poll`, which is quicker than all that it offers to asyncio."""
+    """Read with the blocking `poll`, which is faster than the client's asyncio interface."""
     delays = Delays()
     with confluent(servers, topic, 1) as consumer:
         while True:
@@ -88,7 +88,7 @@ async def confluent_latency(servers: str, topic: str) -> Figures:
 async def aiokafka_start(servers: str, topic: str, *, partitions: int) -> Figures:
     import aiokafka as imported
 
-    assert imported.__version__  # before the clock starts
+    assert imported.__version__  # imported before the clock starts
     watch = Watch()
     async with aiokafka(servers, topic, partitions) as consumer:
         await consumer.getone()
@@ -98,7 +98,7 @@ async def aiokafka_start(servers: str, topic: str, *, partitions: int) -> Figure
 async def confluent_start(servers: str, topic: str, *, partitions: int) -> Figures:
     import confluent_kafka as imported
 
-    assert imported.__version__  # before the clock starts
+    assert imported.__version__  # imported before the clock starts
     watch = Watch()
     with confluent(servers, topic, partitions) as consumer:
         while (message := consumer.poll(1.0)) is None or message.error():

@@ -1,6 +1,6 @@
-"""Feeders, and what they are compared with, each in a process of its own.
+"""The contenders of `benchmarks.feeder`: feeders and other ways to write to the same sinks.
 
-`python -m benchmarks._feeding NAME SERVERS TOPIC OPTIONS` runs one.
+`python -m benchmarks._feeding NAME SERVERS TOPIC OPTIONS` runs one of them.
 """
 
 import asyncio
@@ -30,11 +30,11 @@ _SINKS: Final[dict[str, Any]] = {"landing": LandingFolder, "Delta": DeltaSink}
 
 
 class Stalls:
-    """The delays of the event loop at each timer."""
+    """The delays of a timer that fires every 2 ms, because the event loop was busy."""
 
     def __init__(self) -> None:
         self._late: list[float] = []
-        self._busy = 0.0  # the most CPU that the loop's own thread took between two looks
+        self._busy = 0.0  # the largest CPU time of the loop's thread between two timers
 
     async def watch(self) -> None:
         while True:
@@ -97,11 +97,11 @@ def make_feeder(servers: str, topic: str, each: int, sink: Any) -> SparkFeeder: 
 
 
 async def fed(feeder: SparkFeeder, count: int) -> None:
-    """Until so much is read, and all that is read is in the sink."""
-    feeds = feeder._state.feeds  # noqa: SLF001 - it tells what is written, not what is read
+    """Wait until the feeder has read `count` records and written all of them to the sink."""
+    feeds = feeder._state.feeds  # noqa: SLF001 - the public figures have only written records
     while sum(feed.position or 0 for feed in feeds.values()) < count:  # noqa: ASYNC110
         await asyncio.sleep(0.005)
-    await feeder._write_all()  # noqa: SLF001 - to leave the group is not writing
+    await feeder._write_all()  # noqa: SLF001 - closing the feeder would also leave the group
 
 
 @contextlib.contextmanager
@@ -111,7 +111,10 @@ def folder() -> Iterator[str]:
 
 
 async def feed(servers: str, topic: str, kind: str, count: int, each: int) -> Figures:
-    """From the broker into the sink; the clock starts when partitions are there to be read."""
+    """Feed `count` records into a sink, in batches of `each` records.
+
+    The clock starts when the partitions are assigned.
+    """
     with folder() as path:
         async with watched() as stalls:
             feeder = make_feeder(servers, topic, each, _SINKS[kind](path))
@@ -128,9 +131,9 @@ async def feed(servers: str, topic: str, kind: str, count: int, each: int) -> Fi
 async def from_memory(
     servers: str, topic: str, kind: str, count: int, each: int, *, at_once: int = 1
 ) -> Figures:
-    """Write the same batches from memory into the same sink.
+    """Write the batches of a feeder from memory into the same kind of sink.
 
-    One after another; or as many at once as a feeder has in flight, and published in their order.
+    Up to `at_once` batches are prepared at the same time. They are published in order.
     """
     keep = Keep()
     async with make_feeder(servers, topic, each, keep) as feeder:
@@ -150,7 +153,7 @@ async def from_memory(
 async def create_and_append(servers: str, topic: str, count: int, each: int) -> Figures:
     """Run a Spark job for each batch in a thread, as a program without a feeder would.
 
-    An eighth of the records tell as much, and take long enough.
+    Only an eighth of the records is written, because that takes long enough.
     """
     from asyncconsumer.testing.servers.spark import THOROUGH, spark_session
 
@@ -172,7 +175,7 @@ async def create_and_append(servers: str, topic: str, count: int, each: int) -> 
 
 
 async def nothing(servers: str, topic: str, count: int, each: int) -> Figures:
-    """Measure the delays that the machine itself adds to a loop."""
+    """Measure the delays of an idle event loop, which the machine causes."""
     async with watched() as stalls:
         await asyncio.sleep(_SECONDS_OF_NOTHING)
     return {"records_per_s": 0.0, "cpu_s_per_million": 0.0, "peak_rss_mb": 0.0} | stalls.figures()

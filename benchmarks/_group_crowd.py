@@ -1,4 +1,4 @@
-"""A group of many members that read nothing, in a few processes; ZooKeeper alone is needed."""
+"""A ZooKeeper group of many members that read nothing, in a few processes, without brokers."""
 
 import asyncio
 import json
@@ -17,12 +17,12 @@ from asyncconsumer.zookeeper.recipes import ensure_path
 from asyncconsumer.zookeeper.session import ZooKeeperSession
 from benchmarks._child import Figures
 
-TOPICS, PROCESSES, EACH = 4, 2, 10  # partitions for each member
-NEWCOMER: Final = "m000a"  # sorts near the front: nearly everybody's share is another then
+TOPICS, PROCESSES, EACH = 4, 2, 10  # EACH: partitions of each member
+NEWCOMER: Final = "m000a"  # sorts near the front, so that nearly all assignments change
 
 
 class Crowd:
-    """The group, and the processes that its members are in."""
+    """A group of many members, and the processes in which they run."""
 
     def __init__(self, session: ZooKeeperSession, connect: str, members: int) -> None:
         self._session = session
@@ -34,7 +34,7 @@ class Crowd:
         self._processes: list[Process] = []
 
     async def form(self, stack: AsyncExitStack) -> None:
-        """Have everybody join."""
+        """Create the topics, start all members, and wait until they have their partitions."""
         await ensure_path(self._session, paths.TOPICS)
         for topic, size in self._topics.items():
             reported = {"version": 3, "partitions": {str(number): [1] for number in range(size)}}
@@ -47,7 +47,7 @@ class Crowd:
         await self._settled(self._names)
 
     async def one_more(self) -> Figures:
-        """Measure the join and the leave of one more member."""
+        """Let one more member join and leave, and return the figures of both rebalances."""
         before = await self._totals()
         async with self._process([NEWCOMER]) as newcomer:
             await _line(newcomer)
@@ -72,7 +72,10 @@ class Crowd:
         return {metric: sum(report[metric] for report in reported) for metric in reported[0]}
 
     async def _settled(self, names: Sequence[str]) -> int:
-        """Wait until everybody has its share; when the last one was claimed, in ms."""
+        """Wait until the members with these names own their partitions.
+
+        Return the time of the last claim, in ms by ZooKeeper's clock.
+        """
         streams = dict.fromkeys(self._topics, 1)
         partitions = {topic: range(size) for topic, size in self._topics.items()}
         members = [GroupMemberInfo(f"{self._group}_{name}", streams) for name in names]
@@ -85,11 +88,14 @@ class Crowd:
                 owners = [(node.data or b"").decode() if node else "" for node in nodes]
                 if owners == [expected[tp] for tp in every]:
                     return max(node.stat.created for node in nodes if node)
-                await asyncio.sleep(0.2)  # looking costs, too
+                await asyncio.sleep(0.2)  # the requests of this check cost CPU time, too
 
     @asynccontextmanager
     async def _process(self, names: Sequence[str]) -> AsyncIterator[Process]:
-        """Members of these names; they leave at the end."""
+        """Return an async context manager that runs members with these names in a process.
+
+        The members leave the group at its end.
+        """
         streams = json.dumps(dict.fromkeys(self._topics, 1))
         arguments = ["-m", "benchmarks._group_members", self._connect, self._group, streams, *names]
         process = await asyncio.create_subprocess_exec(
@@ -105,7 +111,7 @@ class Crowd:
 
 @asynccontextmanager
 async def crowd(session: ZooKeeperSession, connect: str, members: int) -> AsyncIterator[Crowd]:
-    """Return a group of this number of members, which has settled."""
+    """Return an async context manager with a group of `members` that own their partitions."""
     async with AsyncExitStack() as stack:
         group = Crowd(session, connect, members)
         await group.form(stack)

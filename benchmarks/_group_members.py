@@ -1,8 +1,8 @@
-"""Members of a group in a process of their own, many of them, without a broker.
+"""A program that runs many members of a ZooKeeper group in one process, without brokers.
 
-`python -m benchmarks._group_members ZOOKEEPER GROUP SUBSCRIPTION NAME...`, SUBSCRIPTION being a
-JSON object of topics and streams. For each line of its input it tells, as a line of JSON, what all
-its members did so far; it ends with its input.
+`python -m benchmarks._group_members ZOOKEEPER GROUP SUBSCRIPTION NAME...`. SUBSCRIPTION is a JSON
+object with the number of streams of each topic. The program answers each line of its input with the
+totals of all its members, as a line of JSON. It ends when its input ends.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from asyncconsumer.zookeeper.session import ZooKeeperSession
 
 
 class Joined(NamedTuple):
-    """A member, and the session that it is a member in."""
+    """A member of the group, and its ZooKeeper session."""
 
     session: ZooKeeperSession
     membership: ZooKeeperMembership
@@ -32,9 +32,9 @@ class Joined(NamedTuple):
 async def join(
     stack: AsyncExitStack, connect: str, group: str, subscription: StreamSubscription, name: str
 ) -> Joined:
-    """A member that is not followed yet.
+    """Open a member, whose assignments nobody reads yet.
 
-    Its session is long: a hundred members on one event loop may well keep each other waiting.
+    Its session timeout is long, because a hundred members on one event loop delay each other.
     """
     config = ZooKeeperConfig(
         zookeeper_connect=connect, session_timeout_ms=30_000, connection_timeout_ms=60_000
@@ -50,13 +50,13 @@ async def join(
 
 
 async def follow(membership: ZooKeeperMembership, settled: asyncio.Event) -> None:
-    """Take every assignment as it comes: nothing is read, so nothing has to be stopped."""
+    """Accept each assignment at once. The member reads no records that it would have to stop."""
     async for _ in membership.assignments():
         settled.set()
 
 
 async def tell(members: Sequence[Joined]) -> None:
-    """Answer each line of the input."""
+    """Print the totals of all members for each line of the input."""
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)

@@ -1,7 +1,8 @@
-"""Handlers of asyncconsumer and of others, each in a process of its own: see `_child`.
+"""The contenders of `benchmarks.handlers`. Each runs in a process of its own, see `_child`.
 
-Each takes `count` records of a topic, from its beginning, as a member of a group that commits. The
-clock runs from the first call of the handler to the end of the last, so joining does not count.
+Each handles `count` records of a topic, from its beginning, as a member of a group that commits.
+The clock runs from the first call of the handler to the end of the last one, so the join does not
+count.
 """
 
 import asyncio
@@ -14,7 +15,10 @@ from benchmarks._child import Consumer, Figures, Watch, run_one
 
 
 class Counted:
-    """A handler's work: nothing, or a wait as for a database; and when all is done."""
+    """The work of a handler, which is a wait of `delay_ms` or nothing, for `count` records.
+
+    The event `done` is set after the last record.
+    """
 
     def __init__(self, count: int, delay_ms: float) -> None:
         self._count = count
@@ -75,7 +79,7 @@ async def asyncconsumer(
 
 
 async def aiokafka_loop(servers: str, topic: str, *, count: int, delay_ms: float) -> Figures:
-    """As its documentation shows it: one after the other."""
+    """Handle one record after the other, as the documentation of aiokafka shows it."""
     from aiokafka import AIOKafkaConsumer
 
     counted = Counted(count, delay_ms)
@@ -93,7 +97,10 @@ async def aiokafka_loop(servers: str, topic: str, *, count: int, delay_ms: float
 async def semaphore(
     servers: str, topic: str, *, count: int, delay_ms: float, concurrency: int
 ) -> Figures:
-    """Run a task for each record: without order, with commits of unfinished records."""
+    """Run a task for each record, with a semaphore.
+
+    This keeps no order, and commits records that are not handled yet.
+    """
     from aiokafka import AIOKafkaConsumer
 
     counted = Counted(count, delay_ms)
@@ -125,7 +132,10 @@ async def semaphore(
 async def faststream(
     servers: str, topic: str, *, count: int, delay_ms: float, max_workers: int
 ) -> Figures:
-    """With several workers it has no order, and commits before the handler is done."""
+    """Run a subscriber of faststream.
+
+    With several workers it keeps no order, and commits before the handler is done.
+    """
     from faststream import FastStream
     from faststream.kafka import KafkaBroker
 

@@ -1,4 +1,4 @@
-"""The common parts of benchmarks: interleaved rounds, the table, the JSON lines."""
+"""The common parts of benchmarks: interleaved rounds, tables and JSON lines."""
 
 import argparse
 import json
@@ -11,16 +11,19 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Final, NamedTuple
 
 Run = Callable[[], None]
-"""Does the work once."""
+"""A function that does the measured work once."""
 
 CLIENTS: Final = (
     "aiokafka", "confluent-kafka", "faststream", "kafka-python", "pyarrow", "pyspark", "uvloop"
 )  # fmt: skip
-LEAST_SECONDS: Final = 0.01  # what a round must take, or it is the clock that is measured
+LEAST_SECONDS: Final = 0.01  # of a round, because a shorter one would be inexact
 
 
 class Row(NamedTuple):
-    """One contender in one case. Nanoseconds of CPU a record: other processes do not count."""
+    """The CPU time of one contender in one case, in nanoseconds per record.
+
+    CPU time does not include other processes.
+    """
 
     case: str
     contender: str
@@ -42,7 +45,7 @@ class Row(NamedTuple):
 
 
 class Ratio(NamedTuple):
-    """A ratio: how many times less a contender needs than another one."""
+    """A ratio of CPU times: how many times less `contender` needs than `against`."""
 
     case: str
     contender: str
@@ -60,7 +63,10 @@ class Ratio(NamedTuple):
 
 
 def measure(case: str, contenders: Mapping[str, Run], *, records: int, rounds: int) -> list[Row]:
-    """Run every contender once a round, so that a busy minute affects all of them."""
+    """Return a row for each contender. Each runs once in each round.
+
+    So other load on the machine affects all of them alike.
+    """
     repeats = {contender: _repeats(run) for contender, run in contenders.items()}
     taken: dict[str, list[float]] = {contender: [] for contender in contenders}
     for _ in range(rounds):
@@ -73,7 +79,7 @@ def measure(case: str, contenders: Mapping[str, Run], *, records: int, rounds: i
 
 
 def _repeats(run: Run) -> int:
-    run()  # warm
+    run()  # the first run is slower
     began = time.process_time()
     run()
     return max(1, int(LEAST_SECONDS / max(time.process_time() - began, 1e-6)))
@@ -87,7 +93,7 @@ def _nanoseconds(run: Run, repeats: int) -> float:
 
 
 def ratios(rows: Iterable[Row], pairs: Iterable[tuple[str, str]]) -> list[Ratio]:
-    """Return the ratio of each pair that ran in a case."""
+    """Return the ratio of each pair of contenders in each case in which both ran."""
     medians: dict[str, dict[str, float]] = {}
     for row in rows:
         medians.setdefault(row.case, {})[row.contender] = row.median
@@ -100,15 +106,15 @@ def ratios(rows: Iterable[Row], pairs: Iterable[tuple[str, str]]) -> list[Ratio]
 
 
 def arguments(description: str | None) -> argparse.ArgumentParser:
-    """The options that every benchmark has."""
+    """Return a parser with the command line options that every benchmark has."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--json", action="store_true", help="JSON lines instead of a table")
-    parser.add_argument("--quick", action="store_true", help="fewer rounds; under 60 seconds")
+    parser.add_argument("--quick", action="store_true", help="run for less than 60 seconds")
     return parser
 
 
 def note(text: str) -> None:
-    """Progress and remarks, apart from the results."""
+    """Print progress to standard error, because standard output has only results."""
     print(text, file=sys.stderr)
 
 
@@ -129,14 +135,14 @@ def heading() -> str:
 
 
 def print_lines(lines: Iterable[Mapping[str, object]]) -> None:
-    """Print results as JSON lines, each with the versions that it was measured with."""
+    """Print results as JSON lines, each with the versions of the measured clients."""
     measured_with = versions()
     for line in lines:
         print(json.dumps({**line, "versions": measured_with}))
 
 
 def show(bench: str, rows: list[Row], results: list[Ratio], *, as_json: bool) -> None:
-    """The results, one way or the other."""
+    """Print the results as JSON lines, or as a table for each case."""
     if as_json:
         print_lines(
             [row.as_json(bench) for row in rows] + [ratio.as_json(bench) for ratio in results]

@@ -1,4 +1,4 @@
-"""Consumers with and without metrics, each in a process of its own: see `_child`."""
+"""Consumers with and without metrics. Each runs in a process of its own, see `_child`."""
 
 import asyncio
 import uuid
@@ -25,7 +25,7 @@ def nothing(*_: object, **__: object) -> None:
 
 @contextmanager
 def without_metrics() -> Iterator[None]:
-    """Replace all that records, counts or reads timestamps for metrics."""
+    """Replace the functions that record metrics by `nothing`, within this context."""
     with (
         patch.multiple(Recorder, count_error=nothing, count_throttled=nothing),
         patch.multiple(PartitionMeter, begin=nothing, add=nothing),
@@ -39,7 +39,10 @@ def without_metrics() -> Iterator[None]:
 async def read(
     servers: str, topic: str, *, partitions: int, count: int, scraped: bool = False
 ) -> Figures:
-    """`async for` over a `Consumer` that commits by itself, counted from its assignment on."""
+    """Read a `Consumer` with automatic commits. The time begins when it has its assignment.
+
+    With `scraped`, all metrics are rendered each second.
+    """
     async with Member(
         topic,
         bootstrap_servers=servers,
@@ -68,7 +71,7 @@ async def read(
 
 
 def unmeasured(run: Callable[..., Awaitable[Figures]]) -> Consumer:
-    """Return a consumer that runs without metrics."""
+    """Return a function that calls `run` without metrics."""
 
     async def unmeasured_run(servers: str, topic: str, **options: Any) -> Figures:  # noqa: ANN401
         with without_metrics():

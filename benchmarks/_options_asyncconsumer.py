@@ -1,4 +1,4 @@
-"""A consumer with the options of `benchmarks.options`, in a process of its own: see `_child`.
+"""The consumers of `benchmarks.options`. Each runs in a process of its own, see `_child`.
 
 Each reads `count` records of a topic from its beginning, as the only member of a group. The clock
 starts when the partitions are assigned, or with the first call of a handler.
@@ -46,7 +46,7 @@ async def each(
     limited: bool = False,
     **options: Any,  # noqa: ANN401 - checked by the consumer
 ) -> Figures:
-    """`async for`, with any options of a consumer."""
+    """Read with `async for`, with these options of a consumer."""
     if intercepted:
         options["interceptors"] = [Interceptor()]
     if limited:
@@ -62,7 +62,7 @@ async def each(
 
 
 async def by_hand(servers: str, topic: str, *, count: int, work: str) -> Figures:
-    """`async for` over raw records, with the work of a deserializer in the loop."""
+    """Read raw records with `async for`, and do the work of a deserializer in the loop."""
     deserialize = WORK[work]
     seen = 0
     async with _member(servers, topic) as consumer:
@@ -76,7 +76,7 @@ async def by_hand(servers: str, topic: str, *, count: int, work: str) -> Figures
 
 
 async def generator(servers: str, topic: str, *, count: int) -> Figures:
-    """`async for` over an async generator around the consumer."""
+    """Read with `async for` over an async generator that yields the consumer's records."""
     seen = 0
     async with _member(servers, topic) as consumer:
 
@@ -94,7 +94,7 @@ async def generator(servers: str, topic: str, *, count: int) -> Figures:
 
 
 async def batches(servers: str, topic: str, *, count: int, deserializer: str = "") -> Figures:
-    """`async for` over batches."""
+    """Read with `async for` over batches."""
     seen = 0
     async with _member(servers, topic, deserializer) as consumer:
         watch = Watch()
@@ -107,7 +107,7 @@ async def batches(servers: str, topic: str, *, count: int, deserializer: str = "
 
 
 async def getmany(servers: str, topic: str, *, count: int) -> Figures:
-    """Calls of `getmany`."""
+    """Read with calls of `getmany`."""
     seen = 0
     async with _member(servers, topic) as consumer:
         watch = Watch()
@@ -119,7 +119,7 @@ async def getmany(servers: str, topic: str, *, count: int) -> Figures:
 
 
 async def chunks(servers: str, topic: str, *, count: int) -> Figures:
-    """`async for` over chunks, `for` over their records."""
+    """Read with `async for` over chunks, and with `for` over the records of each chunk."""
     seen = 0
     async with _member(servers, topic) as consumer:
         watch = Watch()

@@ -1,4 +1,4 @@
-"""The peers of `benchmarks.options`, each in a process of its own: see `_child`.
+"""The other clients of `benchmarks.options`. Each runs in a process of its own, see `_child`.
 
 Each reads `count` records of a topic from its beginning, as the only member of a group. The clock
 starts when the partitions are assigned, or with the first call of a handler.
@@ -13,7 +13,7 @@ from benchmarks._deserializers import WORK
 
 
 async def confluent_consume(servers: str, topic: str, *, count: int, work: str = "") -> Figures:
-    """`consume` in batches, with its fastest setting and the work in the loop."""
+    """Read with `consume` in batches, with its fastest setting, and do the work in the loop."""
     from confluent_kafka import Consumer as Confluent
 
     deserialize = WORK.get(work)
@@ -59,7 +59,7 @@ def _aiokafka(servers: str, topic: str, deserializer: str) -> Any:  # noqa: ANN4
 
 
 async def aiokafka_each(servers: str, topic: str, *, count: int, deserializer: str = "") -> Figures:
-    """`async for`, as its documentation shows it."""
+    """Read with `async for`, as the documentation of aiokafka shows it."""
     seen = 0
     async with _aiokafka(servers, topic, deserializer) as consumer:
         watch = Watch()
@@ -73,7 +73,7 @@ async def aiokafka_each(servers: str, topic: str, *, count: int, deserializer: s
 async def aiokafka_getmany(
     servers: str, topic: str, *, count: int, deserializer: str = ""
 ) -> Figures:
-    """`getmany` with its default fetch sizes."""
+    """Read with `getmany` and its default fetch sizes."""
     seen = 0
     async with _aiokafka(servers, topic, deserializer) as consumer:
         watch = Watch()
@@ -85,7 +85,7 @@ async def aiokafka_getmany(
 
 
 async def faststream(servers: str, topic: str, *, count: int) -> Figures:
-    """A handler that only counts. It gets a dict, because faststream parses every JSON value."""
+    """Run a handler that only counts. It gets a dict, because faststream parses JSON values."""
     from faststream import FastStream
     from faststream.kafka import KafkaBroker
 

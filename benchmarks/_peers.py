@@ -1,8 +1,8 @@
-"""The other consumers, each reading `count` records of a topic from its beginning.
+"""Consumers of other clients for `benchmarks.throughput`, each in a process of its own.
 
-Each runs in a process of its own (`python -m benchmarks._peers NAME SERVERS TOPIC COUNT`), so that
-CPU time and peak memory are its own. The clock starts after the imports and before the client is
-made; a Python consumer tells its figures as one line of JSON.
+`python -m benchmarks._peers NAME SERVERS TOPIC COUNT` reads COUNT records of a topic from its
+beginning, and prints the figures as one line of JSON. The clock starts after the imports and before
+the client is created.
 """
 
 import asyncio
@@ -15,9 +15,12 @@ from typing import Any, Final
 
 
 def tell(count: int, started: float, cpu_before: float) -> None:
-    """Print what a run took."""
+    """Print the time, the CPU time and the peak memory of a run.
+
+    `started` and `cpu_before` are the clocks at its start.
+    """
     seconds = time.perf_counter() - started
-    # not ru_maxrss, which begins with what the parent had when it forked
+    # `ru_maxrss` would include the memory that the parent process had when it forked
     status = Path("/proc/self/status").read_text()
     peak = int(status.split("VmHWM:")[1].split()[0]) / 1024
     cpu = time.process_time() - cpu_before
@@ -25,7 +28,7 @@ def tell(count: int, started: float, cpu_before: float) -> None:
 
 
 async def aiokafka_for(servers: str, topic: str, count: int, *, touch: bool = False) -> None:
-    """`async for`, as its documentation shows it."""
+    """Read with `async for`, as the documentation of aiokafka shows it."""
     from aiokafka import AIOKafkaConsumer
 
     started, cpu = time.perf_counter(), time.process_time()
@@ -47,7 +50,7 @@ async def aiokafka_for(servers: str, topic: str, count: int, *, touch: bool = Fa
 
 
 async def aiokafka_many(servers: str, topic: str, count: int, *, touch: bool = False) -> None:
-    """`getmany` with its default fetch sizes, its best setting."""
+    """Read with `getmany` and its default fetch sizes, which are its fastest setting."""
     from aiokafka import AIOKafkaConsumer
 
     started, cpu = time.perf_counter(), time.process_time()
@@ -79,7 +82,7 @@ def _confluent_settings(servers: str) -> dict[str, Any]:
 
 
 async def confluent_consume(servers: str, topic: str, count: int, *, touch: bool = False) -> None:
-    """`consume` in batches, with the one setting that makes it fast."""
+    """Read with `consume` in batches, with the setting that makes it fast."""
     from confluent_kafka import Consumer
 
     started, cpu = time.perf_counter(), time.process_time()
@@ -100,7 +103,7 @@ async def confluent_consume(servers: str, topic: str, count: int, *, touch: bool
 
 
 async def confluent_aio(servers: str, topic: str, count: int) -> None:
-    """`AIOConsumer.consume` with the same setting."""
+    """Read with `AIOConsumer.consume`, with the settings of `confluent_consume`."""
     from confluent_kafka.aio import AIOConsumer
 
     started, cpu = time.perf_counter(), time.process_time()

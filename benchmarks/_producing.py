@@ -1,8 +1,8 @@
-"""librdkafka's producer, without records that its full queue refuses."""
+"""Sending with librdkafka's producer, with waits while the producer's queue is full."""
 
 from confluent_kafka import Producer
 
-_SECONDS: float = 0.1  # to serve callbacks, which make room
+_SECONDS: float = 0.1  # for callbacks of acknowledged records, which free places in the queue
 
 
 def produce(

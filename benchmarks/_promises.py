@@ -1,4 +1,4 @@
-"""Contenders in interleaved rounds, the promised ratios, and whether they are kept."""
+"""The run of contenders in interleaved rounds, and the check of promised ratios between them."""
 
 import asyncio
 import statistics
@@ -19,7 +19,10 @@ _MORE_IS_BETTER: Final = frozenset((RATE, MB))
 
 
 class Promise(NamedTuple):
-    """A promised ratio of two contenders, or of a contender and a figure, by one metric."""
+    """A ratio of one metric between two contenders, or between a contender and a number.
+
+    `least` is the promised minimum. None promises nothing, and the ratio is only printed.
+    """
 
     contender: str
     against: str | float
@@ -28,7 +31,7 @@ class Promise(NamedTuple):
 
 
 class Case(NamedTuple):
-    """A question and its contenders."""
+    """The contenders of one benchmark case, the promised ratios and the number of rounds."""
 
     contenders: Mapping[str, Run]
     promises: Sequence[Promise]
@@ -58,7 +61,7 @@ class Result(NamedTuple):
 
 
 class Ratio(NamedTuple):
-    """A measured ratio with its promise."""
+    """A measured ratio, and its promise. A larger ratio is better for the promise's contender."""
 
     case: str
     promise: Promise
@@ -88,7 +91,10 @@ Found: TypeAlias = list[Ratio | Result]
 
 
 async def measure(name: str, case: Case) -> Found:
-    """Every contender once a round: a busy minute hits them all."""
+    """Run each contender once in each round. Return their results and the promised ratios.
+
+    With interleaved rounds, other load on the machine affects all contenders alike.
+    """
     samples: dict[str, list[Figures]] = {contender: [] for contender in case.contenders}
     for number in range(1, case.rounds + 1):
         for contender, run in case.contenders.items():
@@ -102,7 +108,10 @@ async def measure(name: str, case: Case) -> Found:
 
 
 def only(case: Case, beginnings: Sequence[str]) -> Case:
-    """The contenders whose names begin so, and what can be said of them."""
+    """Return the case with only the contenders whose names begin with one of `beginnings`.
+
+    Promises that need another contender are dropped.
+    """
     chosen = {
         contender: run
         for contender, run in case.contenders.items()
@@ -129,7 +138,7 @@ def _ratios(name: str, case: Case, results: Mapping[str, Result]) -> list[Ratio]
 
 
 def tell(bench: str, results: Found, *, as_json: bool) -> None:
-    """The results, and then the ratios: JSON lines, or tables."""
+    """Print the results and the ratios, as JSON lines or as tables."""
     if not as_json:
         _show(results)
         return

@@ -1,9 +1,9 @@
-"""Consume, transform and produce, each contender in a process of its own: see `_child`.
+"""The contenders of `benchmarks.publish`. Each runs in a process of its own, see `_child`.
 
-Each takes `count` records of a topic, from its beginning, as a member of a group that commits, and
-writes a result with the same key for each to another topic. A record is committed after its result
-is acknowledged by all in-sync replicas. The clock runs from the first call to the last
-acknowledgement.
+Each reads `count` records of a topic, from its beginning, as a member of a group that commits. For
+each record it writes a result with the same key to another topic. A record is committed after all
+in-sync replicas have acknowledged its result. The clock runs from the first call of the handler to
+the last acknowledgement.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ async def asyncconsumer(
 
     async with app:
         await begun.wait()
-        await app.drain()  # all results are acknowledged then
+        await app.drain()  # returns when all results are acknowledged
         assert watch is not None
         return watch.figures(count)
 
@@ -85,7 +85,7 @@ async def asyncconsumer_batch(
 
 
 async def aiokafka_loop(servers: str, topic: str, *, count: int, output: str) -> Figures:
-    """Send the results of all records that one call returned, wait for them, then commit."""
+    """Send the results of all records that one `getmany` returned, wait for them, and commit."""
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
     watch: Watch | None = None
@@ -118,7 +118,7 @@ async def aiokafka_loop(servers: str, topic: str, *, count: int, output: str) ->
 
 
 async def aiokafka_transactions(servers: str, topic: str, *, count: int, output: str) -> Figures:
-    """Write the results of all records that one call returned, and their offsets, together."""
+    """Write the results of all records that one `getmany` returned, and their offsets, at once."""
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
     watch: Watch | None = None
@@ -153,7 +153,10 @@ async def aiokafka_transactions(servers: str, topic: str, *, count: int, output:
 async def faststream(
     servers: str, topic: str, *, count: int, output: str, max_workers: int
 ) -> Figures:
-    """With several workers it has no order, and commits before the result is written."""
+    """Run a subscriber of faststream that publishes.
+
+    With several workers it keeps no order, and commits before the result is written.
+    """
     from faststream import FastStream
     from faststream.kafka import KafkaBroker
 

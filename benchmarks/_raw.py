@@ -1,4 +1,4 @@
-"""The limit that no consumer can pass: fetch frames read into one buffer and dropped."""
+"""The limit of all consumers: fetch responses that are read into one buffer and dropped."""
 
 import socket
 import time

@@ -1,4 +1,4 @@
-"""A group of members in processes of their own: their partitions and deliveries."""
+"""A group whose members run in processes of their own, with their partitions and deliveries."""
 
 import asyncio
 import json
@@ -20,11 +20,11 @@ PARTITIONS: Final = 100
 MS_BETWEEN_RECORDS: Final = 40
 _SECONDS_BETWEEN_LOOKS: Final = 0.05
 _MOST_SECONDS: Final = 90.0
-_SECONDS_FOR_THE_LAST: Final = 15.0  # until a record that did not come is taken for lost
+_SECONDS_FOR_THE_LAST: Final = 15.0  # until a record that did not arrive counts as lost
 
 
 class MemberEvent(NamedTuple):
-    """An event that a member reported, with its time in ns."""
+    """An event that a member reported, with its time and the numbers of its partitions."""
 
     event: str
     time_ns: int
@@ -32,7 +32,7 @@ class MemberEvent(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """One record that a member was given; times are in ns."""
+    """The delivery of a record to a member. Both times are in ns since the epoch."""
 
     partition: int
     offset: int
@@ -41,7 +41,7 @@ class Delivery(NamedTuple):
 
 
 class Owned(NamedTuple):
-    """A member has had a partition from one moment to another."""
+    """A period in which a member owned a partition, in ns since the epoch."""
 
     partition: int
     since: int
@@ -49,7 +49,7 @@ class Owned(NamedTuple):
 
 
 class MemberProcess:
-    """One member."""
+    """A member of the group in a process, with the events and deliveries that it has reported."""
 
     def __init__(self, process: Process, diary: Path) -> None:
         self.process = process
@@ -60,7 +60,7 @@ class MemberProcess:
         self._read = 0
 
     async def listen(self) -> None:
-        """Take in what it tells, until it ends."""
+        """Store the events that the process prints, until it ends."""
         assert self.process.stdout is not None
         async for line in self.process.stdout:
             self.events.append(MemberEvent(**json.loads(line)))
@@ -83,7 +83,10 @@ class MemberProcess:
         self.process.stdin.write(f"{order}\n".encode())
 
     async def said(self, event: str, since: int = 0) -> int:
-        """When it first said so after a moment."""
+        """Return the time in ns of the first event of this name at or after `since`.
+
+        Wait for the event if there is none yet.
+        """
         async with asyncio.timeout(_MOST_SECONDS):
             while True:
                 for entry in self.events:
@@ -97,7 +100,10 @@ class MemberProcess:
         return now
 
     def owned(self) -> Iterator[Owned]:
-        """Yield the partitions that it has and had. A current one has no end."""
+        """Yield all periods in which the member owned a partition.
+
+        A period that has not ended ends at `sys.maxsize`.
+        """
         since: dict[int, int] = {}
         for entry in self.events:
             if entry.event == "assigned":
@@ -110,13 +116,13 @@ class MemberProcess:
             yield Owned(partition, offset, sys.maxsize)
 
     def has(self) -> dict[int, int]:
-        """Return its partitions and the times since which it has them."""
+        """Return the time of assignment in ns of each partition that the member owns."""
         return {
             owned.partition: owned.since for owned in self.owned() if owned.until == sys.maxsize
         }
 
     def noticed(self, since: int) -> int:
-        """When it first had something taken or given."""
+        """Return the time of the first event at or after `since` that changed its partitions."""
         return next(
             entry.time_ns for entry in self.events if entry.time_ns >= since and entry.partitions
         )
@@ -128,7 +134,7 @@ class MemberProcess:
 
 
 class Group:
-    """All members that there have been, and all records that came to them."""
+    """All members of a group, including former ones, and all records delivered to them."""
 
     def __init__(self, start: Any) -> None:  # noqa: ANN401 - a coroutine function that starts one
         self._start = start
@@ -138,14 +144,14 @@ class Group:
         self.duplicates = 0
 
     async def member(self) -> MemberProcess:
-        """One that has not joined yet."""
+        """Start and return a member that has not joined the group yet."""
         member: MemberProcess = await self._start()
         self._members.append(member)
         await member.said("ready")
         return member
 
     async def of(self, members: int) -> list[MemberProcess]:
-        """Return this number of members after they joined and settled."""
+        """Start `members` members, which join one after the other, and return them."""
         results = [await self.member() for _ in range(members)]
         for number, process in enumerate(results):
             process.order("join")
@@ -153,9 +159,10 @@ class Group:
         return results
 
     async def settled(self, *members: MemberProcess, since: int) -> int:
-        """When the last partition delivered to its owner, once these members share all evenly.
+        """Wait until these members have all partitions, evenly divided, and read each of them.
 
-        Partitions that one of them has had since before do not count.
+        Return the time in ns at which the last partition delivered its first record to its owner.
+        Partitions that were assigned before `since` do not count.
         """
         least, more = divmod(PARTITIONS, len(members))
         sizes = sorted([least + 1] * more + [least] * (len(members) - more))
@@ -188,7 +195,10 @@ class Group:
                 self.fresh.append(partitions)
 
     async def lost(self) -> int:
-        """Records before others that came, which do not come themselves."""
+        """Return the number of records that were not delivered although later ones were.
+
+        Wait some seconds for missing records before.
+        """
         end = time.monotonic() + _SECONDS_FOR_THE_LAST
         while True:
             self.look()
@@ -198,7 +208,10 @@ class Group:
             await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
 
     def longest_wait(self, partitions: set[int], since: int, until: int) -> float:
-        """Of these partitions' records that came then, in ms, from when the broker had them."""
+        """Return the longest time in ms from the append of a record to its first delivery.
+
+        Only records of `partitions` that were delivered from `since` to `until` count.
+        """
         waits = (
             delivery.delivered - delivery.appended
             for delivery in self.fresh
@@ -211,7 +224,10 @@ class Group:
 async def group(
     kafka: Kafka, name: str, kind: str, options: Mapping[str, object]
 ) -> AsyncIterator[Group]:
-    """A group without members, and a topic for it that is written to all the time."""
+    """Return an async context manager with a group without members, and a topic for it.
+
+    A process writes to all partitions of the topic all the time.
+    """
     await kafka.admin.create_topic(
         name, partitions=PARTITIONS, config={"message.timestamp.type": "LogAppendTime"}
     )
@@ -236,7 +252,7 @@ async def group(
 
 
 async def _child(stack: AsyncExitStack, module: str, *arguments: object) -> Process:
-    """A process that ends with the stack."""
+    """Start a process that is killed when the stack is closed."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", f"benchmarks.{module}", *map(str, arguments), stdin=PIPE, stdout=PIPE
     )

@@ -1,8 +1,9 @@
-"""A member of a group in a process of its own: asyncconsumer, aiokafka's or confluent's.
+"""A program that is one member of a group, with asyncconsumer, aiokafka or confluent-kafka.
 
-`python -m benchmarks._rebalance_members KIND SERVERS TOPIC DIARY OPTIONS`. It obeys the lines of
-its input: `join`, `slow`, `block SECONDS`, `leave`. Its events are printed as lines of JSON;
-what it delivers goes to its diary, a file, at once: that also outlives a member that is killed.
+`python -m benchmarks._rebalance_members KIND SERVERS TOPIC DIARY OPTIONS`. The lines of its input
+are commands: `join`, `slow`, `block SECONDS`, `leave`. Its events are printed as lines of JSON. It
+notes each delivered record in the file DIARY at once, so that the record is known even if the
+process is killed.
 """
 
 import asyncio
@@ -35,19 +36,19 @@ class Record(Partition, Protocol):
 
 
 class Wanted(NamedTuple):
-    """The options of the command line."""
+    """The arguments of the command line. `diary` is the file descriptor of the diary."""
 
     servers: str
     topic: str
     diary: int
-    options: dict[str, Any]  # group_id, strategy, session_ms, maybe heartbeat_ms, ...
+    options: dict[str, Any]  # for example group_id, strategy, session_ms and heartbeat_ms
 
     def deliver(self, partition: int, offset: int, timestamp_ms: int) -> None:
         entry = ENTRY.pack(partition, offset, timestamp_ms * 10**6, time.time_ns())
         os.write(self.diary, entry)
 
     def common(self) -> dict[str, Any]:
-        """Return options of the same name in asyncconsumer and aiokafka."""
+        """Return the options that have the same names in asyncconsumer and in aiokafka."""
         return {
             "bootstrap_servers": self.servers,
             "group_id": self.options["group_id"],
@@ -57,7 +58,10 @@ class Wanted(NamedTuple):
         } | self.heartbeats("heartbeat_interval_ms")
 
     def heartbeats(self, name: str) -> dict[str, Any]:
-        """Return the heartbeat option by its name, or nothing for the client's default."""
+        """Return the heartbeat interval as the option `name`.
+
+        Return an empty dict to use the client's default.
+        """
         return {name: value} if (value := self.options.get("heartbeat_ms")) else {}
 
 
@@ -69,7 +73,7 @@ def tell(event: str, partitions: Iterable[Partition] = ()) -> None:
 
 
 class Listener:
-    """A listener that prints its calls."""
+    """A rebalance listener that prints its calls as events."""
 
     def on_partitions_assigned(self, partitions: Iterable[Partition]) -> None:
         tell("assigned", partitions)
@@ -82,7 +86,7 @@ class Listener:
 
 
 class Work:
-    """The work of an asyncio member on records: usually none."""
+    """The work of an asyncio member on records: usually none, or a wait, or a blocked loop."""
 
     def __init__(self, requested: Wanted) -> None:
         self._targets = requested
@@ -108,7 +112,7 @@ class Work:
 
 @asynccontextmanager
 async def orders() -> AsyncIterator[Callable[[], Coroutine[Any, Any, str]]]:
-    """Return a function that reads the next line of the input."""
+    """Return an async context manager that yields a function, which reads the next command."""
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     transport, _ = await loop.connect_read_pipe(
@@ -125,7 +129,7 @@ async def orders() -> AsyncIterator[Callable[[], Coroutine[Any, Any, str]]]:
 
 
 async def until_leave(work: Work, records: Any, order: Callable[[], Any]) -> None:  # noqa: ANN401
-    """Read until the command to leave."""
+    """Read records, and obey commands, until the command `leave`."""
     async with asyncio.TaskGroup() as tasks:
         reading = tasks.create_task(work.on(records))
         while (command := await order()) != "leave":
@@ -175,7 +179,7 @@ async def aiokafka(requested: Wanted) -> None:
 
 
 async def confluent(requested: Wanted) -> None:
-    """A blocking `poll`, as in its own examples."""
+    """Run a member that calls the blocking `poll`, as in the examples of confluent-kafka."""
     from confluent_kafka import Consumer
 
     simple_queue: queue.SimpleQueue[str] = queue.SimpleQueue()

@@ -1,7 +1,8 @@
-"""Writes a record to every partition of a topic, again and again, until it is ended.
+"""A program that writes a record to every partition of a topic, repeatedly, until it is killed.
 
-`python -m benchmarks._rebalance_sender SERVERS TOPIC PARTITIONS MILLISECONDS`. aiokafka's producer:
-it puts the records of all partitions into one request, and so leaves the machine to consumers.
+`python -m benchmarks._rebalance_sender SERVERS TOPIC PARTITIONS MILLISECONDS` writes once in
+MILLISECONDS. It uses aiokafka's producer, which puts the records of all partitions into one request
+and so needs little CPU time.
 """
 
 import asyncio

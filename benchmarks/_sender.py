@@ -1,6 +1,7 @@
-"""Sends records at a steady rate, each with the time of its sending for a value; 0 is the last.
+"""A program that sends records at a steady rate. The value of each record is the time of sending.
 
-`python -m benchmarks._sender SERVERS TOPIC RATE SECONDS`. The clock is that of the whole machine.
+`python -m benchmarks._sender SERVERS TOPIC RATE SECONDS`. The times are those of
+`time.perf_counter_ns`, which all processes of a machine share. The value of the last record is 0.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""The queries that `benchmarks.spark` measures: one Spark, and each source by its format's name."""
+"""The queries that `benchmarks.spark` measures, in one Spark session for all sources."""
 
 import os
 import shutil
@@ -34,15 +34,15 @@ SOURCES: Final = {
     OWN: ("kafka", {}),
     TUNED: ("kafka", _TUNED),
 }
-_RECOMMENDED: Final = {"spark.python.unix.domain.socket.enabled": "true"}  # by the README
+_RECOMMENDED: Final = {"spark.python.unix.domain.socket.enabled": "true"}  # in README.md
 _SUMS: Final = ("count(*) AS records", "sum(length(value)) AS bytes")
 
 Phases = Mapping[str, int]
-"""The milliseconds of a micro-batch by the names that Spark gives to its phases."""
+"""The milliseconds of each phase of a micro-batch, by Spark's names of the phases."""
 
 
 class Queries:
-    """One Spark, and the queries that are measured on it."""
+    """The queries to measure. `contender` selects the source, and `load` the topic."""
 
     def __init__(self, spark: SparkSession, servers: str, folder: Path) -> None:
         self._spark = spark
@@ -69,7 +69,7 @@ class Queries:
         self._batch(contender, load).write.mode("overwrite").parquet(str(self._folder / "table"))
 
     def write(self, contender: str, load: "Load") -> None:
-        """Write as many records of 100 bytes with keys to the topic of the load."""
+        """Write records of 100 bytes, with keys, to the topic of the load."""
         rows = self._spark.range(0, load.records, 1, load.partitions).selectExpr(
             "cast(id AS string) AS key", "repeat('x', 100) AS value"
         )
@@ -78,7 +78,7 @@ class Queries:
         writer.option("topic", load.topic).save()
 
     def stream_to_noop(self, contender: str, load: "Load", **limits: str) -> list[Phases]:
-        """The phases of each micro-batch."""
+        """Read a topic as a stream without output, and return the phases of each micro-batch."""
         return self._stream(contender, load, "noop", **limits)
 
     def stream_to_aggregate(self, contender: str, load: "Load") -> list[Phases]:
@@ -94,7 +94,7 @@ class Queries:
         if to == "aggregate":
             writer = data.selectExpr(*_SUMS).writeStream.outputMode("complete").format("noop")
         else:
-            # a folder of files knows which micro-batches it has, regardless of the writer
+            # a new folder, because Spark skips micro-batches that an output folder has already
             files = self._folder / f"streamed-{self._runs}"
             writer = data.writeStream.format(to).option("path", str(files))
         place = self._folder / f"checkpoint-{self._runs}"
@@ -107,7 +107,7 @@ class Queries:
 
 
 class Sample(NamedTuple):
-    """One run of one query."""
+    """The records, the wall time and the CPU time of one run of one query, in seconds."""
 
     records: int
     seconds: float
@@ -121,7 +121,10 @@ def timed(work: Callable[[], object], records: int) -> Sample:
 
 
 def _cpu_seconds() -> float:
-    """Of this process, the JVM and its Python workers, those that ended included; no brokers."""
+    """Return the CPU time of this process, of the JVM and of its Python workers.
+
+    Ended child processes are included, and Kafka brokers are not.
+    """
     result = 0.0
     here = psutil.Process()
     for process in [here, *here.children(recursive=True)]:
@@ -136,11 +139,15 @@ def _cpu_seconds() -> float:
 
 @contextmanager
 def session(jars: Sequence[Path], *, as_it_comes: bool) -> Iterator[SparkSession]:
-    """One for all sources: what is set up here for Python processes is nothing to Spark's own."""
+    """Return a context manager with a Spark session for all sources.
+
+    Unless `as_it_comes`, Spark's Python processes are set up as README.md recommends. This does not
+    affect Spark's own source, which needs no Python.
+    """
     retained = {"spark.sql.streaming.numRecentProgressUpdates": "1000"}
     config = {**THOROUGH, **retained, "spark.driver.memory": "2g"}
     with ExitStack() as stack:
-        known = {"PYTHONDONTWRITEBYTECODE": ""}  # as an installed package has its byte code
+        known = {"PYTHONDONTWRITEBYTECODE": ""}  # installed packages have byte code, too
         if not as_it_comes:
             config |= _RECOMMENDED
             known["SPARK_HOME"] = str(stack.enter_context(_compiled_home()))
@@ -154,7 +161,10 @@ def session(jars: Sequence[Path], *, as_it_comes: bool) -> Iterator[SparkSession
 
 @contextmanager
 def _compiled_home() -> Iterator[Path]:
-    """Spark as `asyncconsumer spark-compile` leaves it; the installed one stays as it is."""
+    """Return a context manager with a copy of Spark's folder with byte code of pyspark.
+
+    `asyncconsumer spark-compile` adds the same byte code. The installed Spark is not changed.
+    """
     home = spark_home()
     with tempfile.TemporaryDirectory(prefix="asyncconsumer-spark-") as folder:
         for file in home.iterdir():

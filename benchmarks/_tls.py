@@ -1,6 +1,7 @@
-"""Consumers over TLS, on a broker under Java's full JIT; each in a process of its own.
+"""Consumers over TLS. Each runs in a process of its own, on a broker that Java optimizes fully.
 
-`authority` is the certificate authority's file. Without it a consumer connects in plaintext.
+The argument `authority` is the file of the certificate authority. Without it a consumer connects in
+plaintext.
 """
 
 import ssl
@@ -26,7 +27,7 @@ PROMISED: Final = {"TLS 100 B": 4.0, "TLS 1 KB": 1.7}
 
 
 async def read(servers: str, topic: str, *, count: int, authority: str) -> Figures:
-    """`async for` over one partition."""
+    """Read one partition with `async for`."""
     security: dict[str, Any] = {}
     if authority:
         context = ssl.create_default_context(cafile=authority)
@@ -42,7 +43,7 @@ async def read(servers: str, topic: str, *, count: int, authority: str) -> Figur
 
 
 async def confluent(servers: str, topic: str, *, count: int, authority: str) -> Figures:
-    """`consume` in batches, with its fastest setting."""
+    """Read with `consume` in batches, with its fastest setting."""
     from confluent_kafka import Consumer as Confluent
     from confluent_kafka import TopicPartition
 
@@ -75,7 +76,7 @@ CONSUMERS: Final[dict[str, Consumer]] = {
 
 
 async def compare(name: str, records: int | None, rounds: int) -> Found:
-    """Measure one load, after a round that warms the broker's compiler up."""
+    """Measure the consumers with one load. A first round, for Java's compiler, does not count."""
     load = LOADS[name]._replace(records=records or LOADS[name].records)
     async with Kafka(listeners=[TLS], full_jit=True) as kafka:
         note(f"{name}: filling {load.records:,} records ...")

@@ -1,4 +1,4 @@
-"""Topics to consume: filled once a run, in large batches; by confluent's producer, or by copies."""
+"""Topics with the records to consume. They are filled once, in large batches."""
 
 import functools
 import random
@@ -17,11 +17,11 @@ from asyncconsumer.testing.servers import Kafka
 
 _CUSTOMERS: Final = 1000
 _BATCH_BYTES: Final = 512 * 1024
-_PATIENCE: Final = 300.0  # seconds: all partitions are sent to at once, over one connection
+_PATIENCE: Final = 300.0  # seconds; long, because all partitions are written over one connection
 
 
 class Load(NamedTuple):
-    """The records of a topic."""
+    """The records of a topic: their number, the function of their values, codec and partitions."""
 
     name: str
     records: int
@@ -31,17 +31,17 @@ class Load(NamedTuple):
 
     @property
     def topic(self) -> str:
-        """A name that Kafka takes."""
+        """The name of the topic, which has only characters that Kafka allows."""
         return "".join(char if char.isalnum() else "-" for char in self.name)
 
 
 def plain(number: int) -> bytes:
-    """100 bytes."""
+    """Return a value of 100 bytes."""
     return b"%0100d" % number
 
 
 def json_like(number: int) -> bytes:
-    """About 100 bytes with some structure and some noise, as events have them."""
+    """Return a value of about 100 bytes of JSON, which compresses as real events do."""
     amount = number * 2654435761 % 2**32
     return (
         b'{"order": %d, "customer": "customer-%d", "amount": %d, "currency": "EUR", "open": true}'
@@ -53,13 +53,13 @@ _NOISE: Final = random.Random(0).randbytes(64 * 1024)
 
 
 def kilobyte(number: int) -> bytes:
-    """1 KB, half of it noise."""
+    """Return a value of 1 KB, half of which is random."""
     offset = number * 97 % (len(_NOISE) - 512)
     return b"%0512d" % number + _NOISE[offset : offset + 512]
 
 
 async def fill(kafka: Kafka, load: Load) -> int:
-    """Create the topic and fill it; the size of all values in bytes."""
+    """Create the topic and fill it with confluent's producer. Return the bytes of all values."""
     from confluent_kafka import Producer
 
     from benchmarks._producing import produce
@@ -85,7 +85,7 @@ async def fill(kafka: Kafka, load: Load) -> int:
 
 
 async def fill_with_copies(kafka: Kafka, load: Load) -> None:
-    """Fill a topic with copies of one batch, without a call for each record."""
+    """Create the topic and fill it with copies of one batch, which is faster than a producer."""
     await kafka.admin.create_topic(load.topic, partitions=load.partitions)
     config = ConnectionConfig(bootstrap_servers=kafka.bootstrap_servers)
     connection = await open_connection(config.addresses[0], config)

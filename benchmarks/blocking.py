@@ -1,11 +1,11 @@
-"""Compressed input of 1 MB: for how long the event loop is blocked while it is read.
+"""The time for which the event loop is blocked while compressed input of 1 MB is read.
 
     python -m benchmarks.blocking [--quick] [--json]
 
-The input is hostile, or just compresses well; every codec and framing, with both decoders. It is
-read record by record ("async for"), by a plain `for` over chunks, and as Arrow tables. Beside it a
-task wakes up every millisecond. "wall" is the longest time for which it could not; "CPU" is the
-longest time that the thread of the event loop worked meanwhile.
+The input compresses very well, or is hostile. It has each codec and framing, and is read by both
+decoders: record by record ("async for"), by a plain `for` over chunks, and as Arrow tables. At the
+same time, a task wakes up every millisecond. "wall" is the longest time for which it could not wake
+up. "CPU" is the longest CPU time of the loop's thread between two of its wakeups.
 """
 
 import asyncio
@@ -33,18 +33,18 @@ from tests.support.record_encoder import batch, compress, message, record, wrapp
 
 SIZE: Final = 10**6
 CAP: Final = 64 * 2**20
-PIECE: Final = 60 * 2**10  # of a value
+PIECE: Final = 60 * 2**10  # bytes of a value
 LIMIT_MS: Final = 100.0
-MOST_RECORDS: Final = 20_000  # more of the same is not more to learn
+MOST_RECORDS: Final = 20_000  # more records of the same kind would only take longer
 USERS: Final = 1000  # records that a plain `for` takes before it lets the loop run
 TICK: Final = 0.001
 
 Case: TypeAlias = Callable[[], tuple[bytes, int]]
-"""Makes a record set; and the offset to read it from."""
+"""A function that returns a record set, and the offset from which to read it."""
 
 
 class Row(NamedTuple):
-    """Milliseconds of one case: the median of the longest in each round."""
+    """The milliseconds of one case: the medians of the longest times of each round."""
 
     case: str
     contender: str
@@ -57,7 +57,7 @@ class Row(NamedTuple):
 
 
 def records_of(size: int, piece: int = PIECE) -> tuple[bytes, int]:
-    """Return a body of about this size and its number of records."""
+    """Return a body of records with about `size` bytes, and its number of records."""
     count = max(1, size // (piece + 20))
     return b"".join(record(Written(i, bytes(piece)), 0, 0) for i in range(count)), count
 
@@ -74,7 +74,7 @@ def false_size() -> bytes:
 
 
 def empty_blocks() -> bytes:
-    """Gzip of blocks that have a Huffman tree each and no data."""
+    """Return a batch in gzip whose blocks have a Huffman tree each, and no data."""
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
     head = packer.compress(b"") + packer.flush(zlib.Z_SYNC_FLUSH)
     bits = "0" + "01"  # not the last block, dynamic, its bits from the low end
@@ -90,7 +90,7 @@ def empty_blocks() -> bytes:
 
 
 def tiny_lz4_blocks() -> bytes:
-    """Each of one byte, and linked to those before it."""
+    """Return a batch in LZ4 with blocks of one byte each, which depend on the earlier blocks."""
     head = bytes((0x40, 0x40))
     frame = b"\x04\x22\x4d\x18" + head + bytes((_header_check(head),))
     block = struct.pack("<I", 2) + b"\x10a"
@@ -119,7 +119,7 @@ def message_set(codec: int, magic: int, size: int, piece: int = PIECE) -> bytes:
     inner = b"".join(message(i, bytes(piece), magic=magic) for i in range(count))
     value = bytearray(compress(codec, inner))
     if codec == 3 and magic == 0:
-        value[6 + (8 if value[4] & 8 else 0)] ^= 0xFF  # as clients of that time wrote it
+        value[6 + (8 if value[4] & 8 else 0)] ^= 0xFF  # old clients wrote a wrong header checksum
     return wrapper(b"", count - 1, codec=codec, magic=magic, value=bytes(value))
 
 
@@ -177,7 +177,7 @@ async def by_chunks(_: ModuleType, records: decoding.Records) -> AsyncIterator[i
     while more:
         await open_next(records)
         for count, _record in enumerate(records, 1):
-            if count % USERS == 0:  # a longer loop is its user's own
+            if count % USERS == 0:  # a longer loop would be blocked by the user's own code
                 await asyncio.sleep(0)
                 yield USERS
         more = bool(records.paused)
@@ -197,7 +197,7 @@ WAYS = {"async for": one_by_one, "chunks": by_chunks, "arrow": as_tables}
 
 
 class Longest:
-    """The longest times between two moments at which a task beside the reader could run."""
+    """The longest times for which a task could not run, because a reader blocked the loop."""
 
     def __init__(self) -> None:
         self.wall = self.cpu = 0.0
@@ -250,7 +250,7 @@ def measure(case: str, data: bytes, offset: int, rounds: int) -> list[Row]:
 
 def main() -> None:
     options = arguments(__doc__.splitlines()[0] if __doc__ else None).parse_args()
-    schema_of()  # imports pyarrow, which is not what is measured
+    schema_of()  # imports pyarrow, so that the import is not measured
     rows: list[Row] = []
     for case, make in CASES.items():
         data, offset = make()

@@ -2,9 +2,9 @@
 
     python -m benchmarks.compat [--quick] [--json] [--records N] [--rounds N]
 
-A real broker, 3 partitions, records of 100 bytes. Each consumer runs in a process of its own, in
-interleaved rounds, as the only member of a group. The figure to compare is CPU seconds per million
-records. If a promised factor is not reached, the output says so.
+There are a real broker, 3 partitions and records of 100 bytes. Each consumer runs in a process of
+its own, in interleaved rounds, as the only member of a group. The figure to compare is CPU seconds
+per million records. If a promised factor is not reached, the output says so.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from benchmarks._topics import Load, fill_with_copies, plain
 
 LOAD: Final = Load("compat", 2_000_000, plain, partitions=3)
 PROMISED: Final = {"async for": 10.0, "getmany": 5.0}
-SHARE: Final = {"asyncconsumer": 0.9, "aiokafka": 0.2}  # of the records; the slower reads fewer
+SHARE: Final = {"asyncconsumer": 0.9, "aiokafka": 0.2}  # part of the records that each reads
 QUICK_SCALE: Final = 0.25
 
 

@@ -1,10 +1,11 @@
-"""Record sets to records: the decoders against those of aiokafka and kafka-python.
+"""The CPU time of the record decoders, compared with those of aiokafka and kafka-python.
 
     python -m benchmarks.decode [--quick] [--json] [--all]
 
-One axis at a time (record size, codec, records a batch) around 100-byte values, uncompressed,
-1000 a batch; `--all` crosses them. Everybody checks checksums, as by default, and makes the object
-that its user gets. "touched" reads key, value, offset, timestamp and partition of each.
+The record size, the codec and the number of records in a batch are varied one at a time, starting
+from values of 100 bytes, uncompressed, 1000 in a batch. With `--all` they are combined. Each
+decoder verifies checksums and creates the objects that its user gets. "touched" also reads the key,
+value, offset, timestamp and partition of each record.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from benchmarks._harness import Row, arguments, measure, note, ratios, show
 from tests.support import record_encoder as encoder
 
 SIZES, PER_BATCH = (10, 100, 1000), (1, 10, 1000)
-BYTES_OF_A_SET = 512 * 1024  # about what a fetch brings for a partition
+BYTES_OF_A_SET = 512 * 1024  # a usual size of one partition in a fetch response
 
 AGAINST = [
     ("compiled, async for", "aiokafka"),
@@ -33,7 +34,7 @@ AGAINST = [
 
 
 class Case(NamedTuple):
-    """One record set."""
+    """The size of the values, the codec and the records in each batch of a record set."""
 
     size: int
     codec: str
@@ -44,7 +45,7 @@ class Case(NamedTuple):
 
     @property
     def records(self) -> int:
-        """Return whole batches of about this size."""
+        """The number of records in the record set, which has only full batches."""
         return -(-BYTES_OF_A_SET // (self.size + 20) // self.per_batch) * self.per_batch
 
     def record_set(self) -> bytes:
@@ -56,7 +57,7 @@ class Case(NamedTuple):
 
 
 def text_rows(count: int, first: int, size: int) -> list[encoder.Row]:
-    """Values that look like JSON, so that codecs find something but not everything."""
+    """Return rows with values that look like JSON, so that they compress as real values do."""
     results = []
     for offset in range(first, first + count):
         noise = f"{offset * 2654435761 % 2**32:08x}"
@@ -80,7 +81,7 @@ Contenders = dict[str, Callable[[], None]]
 
 
 def iterated(source: Source) -> None:
-    """Counting would take a quarter of the time: how many there are is known."""
+    """Iterate over all records without counting them, which would take a quarter of the time."""
     for _ in source():
         pass
 

@@ -1,9 +1,10 @@
-"""The fetch engine and its stream: what they cost, how quick they are, and what they promise.
+"""The CPU time, speed and memory of the fetch engine and its stream, compared with other clients.
 
     python -m benchmarks.engine [--quick] [--json] [--rounds N] [--case NAME ...]
 
-One consumer process at a time, against a real broker on this machine, in interleaved rounds. A
-ratio tells how many times better asyncconsumer is. A missed promise is reported.
+One consumer process runs at a time, on a real broker on this machine, in interleaved rounds. A
+ratio says how many times better asyncconsumer is. If a promised ratio is not reached, the output
+says so.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from benchmarks._promises import CPU, RATE, RSS, Case, Promise, Run, run_cases
 from benchmarks._topics import Load, fill, kilobyte, plain
 
 ENGINE, PEERS = "benchmarks._engine_asyncconsumer", "benchmarks._engine_peers"
-BUDGET_MB, REST_MB = 32, 60  # what an engine may keep, and what all else may take
+BUDGET_MB, REST_MB = 32, 60  # the limits of the engine's buffers, and of all other memory
 _numbers: Final = itertools.count()
 
 
@@ -27,7 +28,7 @@ _numbers: Final = itertools.count()
 
 
 async def throughput(kafka: Kafka, *, quick: bool) -> Case:
-    """Cost and rate by the number of partitions, beside the simplest reader of a single one."""
+    """Compare CPU time and rate for 1, 100 and 1,000 partitions, and with the simplest reader."""
     count = 500_000 if quick else 4_000_000
     simple = "SimpleConsumer, 1 partition"
     contenders: dict[str, Run] = {}
@@ -54,7 +55,7 @@ async def throughput(kafka: Kafka, *, quick: bool) -> Case:
 
 
 async def member(kafka: Kafka, *, quick: bool) -> Case:
-    """Measure the cost of a group and its commits on top of the engine."""
+    """Compare a group member that commits with the engine alone."""
     count = 1_000_000 if quick else 4_000_000
     contenders: dict[str, Run] = {}
     promises: list[Promise] = []
@@ -76,7 +77,7 @@ async def member(kafka: Kafka, *, quick: bool) -> Case:
 
 
 async def idle(kafka: Kafka, *, quick: bool) -> Case:
-    """CPU with a thousand quiet partitions, in percent of a core."""
+    """Measure the CPU time with a thousand empty partitions, in percent of a core."""
     await kafka.admin.create_topic("quiet", partitions=1000)
     settle, seconds = (4.0, 5.0) if quick else (8.0, 20.0)
     run = partial(
@@ -99,8 +100,8 @@ async def idle(kafka: Kafka, *, quick: bool) -> Case:
 
 
 async def latency(kafka: Kafka, *, quick: bool, rate: int) -> Case:
-    """Measure the delay from a producer's call to the reader, at a given rate."""
-    seconds = 8.0 if quick else 10.0  # a reader on a busy machine takes seconds to start
+    """Measure the delay from a producer's call to the reader, at `rate` records per second."""
+    seconds = 8.0 if quick else 10.0  # a reader on a busy machine needs seconds to start
     contenders = {
         "engine": (ENGINE, "latency"),
         "engine, uvloop": (ENGINE, "latency, uvloop"),
@@ -124,7 +125,7 @@ async def latency(kafka: Kafka, *, quick: bool, rate: int) -> Case:
 
 
 async def delays(kafka: Kafka, module: str, name: str, rate: int, seconds: float) -> Figures:
-    """One run of a consumer and a producer, on a topic of their own."""
+    """Run a consumer and a producer at the same time on a new topic, and return the delays."""
     topic, servers = f"delays-{next(_numbers)}", kafka.bootstrap_servers
     await kafka.admin.create_topic(topic)
     async with asyncio.TaskGroup() as group:
@@ -136,7 +137,7 @@ async def delays(kafka: Kafka, module: str, name: str, rate: int, seconds: float
 
 
 async def start(kafka: Kafka, *, quick: bool, partitions: int) -> Case:
-    """From nothing but imports to the first record."""
+    """Measure the time from the end of the imports to the first record."""
     load = Load(f"start {partitions}", 10_000, plain, partitions=partitions)
     await prepared(kafka, load)
     run = partial(figures, servers=kafka.bootstrap_servers, topic=load.topic, partitions=partitions)
@@ -156,7 +157,10 @@ async def start(kafka: Kafka, *, quick: bool, partitions: int) -> Case:
 
 
 async def stuck(kafka: Kafka, *, quick: bool) -> Case:
-    """Ten streams of ten partitions each; one of them is not read."""
+    """Compare nine of ten streams while the tenth is not read with nine and with ten streams.
+
+    Each stream has ten partitions.
+    """
     each = 5_000 if quick else 30_000
     load = Load("stuck", 100 * each, plain, partitions=100)
     await prepared(kafka, load)
@@ -179,7 +183,7 @@ async def stuck(kafka: Kafka, *, quick: bool) -> Case:
 
 
 async def memory(kafka: Kafka, *, quick: bool) -> Case:
-    """A budget, a topic that is many times as large, and a reader that cannot keep up."""
+    """Measure the memory of a slow reader whose topic is many times larger than its budget."""
     count = 300_000 if quick else 2_000_000
     load = Load("memory", count, kilobyte, partitions=1000)
     await prepared(kafka, load)
@@ -207,7 +211,7 @@ CASES: Final[dict[str, Callable[..., Awaitable[Case]]]] = {
 }
 
 
-# --- running and telling -------------------------------------------------------------------------
+# --- running and printing ------------------------------------------------------------------------
 
 
 async def prepared(kafka: Kafka, load: Load) -> None:

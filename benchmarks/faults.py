@@ -1,13 +1,15 @@
-"""The silence of consumers after a broker failed: asyncconsumer, aiokafka, and the cluster.
+"""The time without records of asyncconsumer and aiokafka after a fault of a broker.
 
     python -m benchmarks.faults [--quick] [--json] [--case NAME ...] [--verbose]
 
-A steady producer writes to six partitions of a real cluster of three brokers, and both consumers
-read them, in one process, while the fault is made. What is measured is the longest time without a
-delivery on any partition concerned: those that the broker led. The cluster's own silence, which no
-consumer can undercut, is the producer's longest time without an acknowledgement; for a frozen
-broker it is the time until another one leads (nothing is delivered before the producer has learned
-of it, too), for a lost way how long it was lost.
+A steady producer writes to six partitions of a real cluster of three brokers. Both consumers read
+them, in one process, during the fault. The figure is the silence of a consumer: its longest time
+without a delivery in a partition that the broker led.
+
+No consumer can be faster than the cluster itself. The cluster's silence is the producer's longest
+time without an acknowledgement. For a frozen broker it is the time until another broker leads. The
+producer needs longer then, because it also has to find the new leader. For a lost network path it
+is the time for which the path was lost.
 """
 
 import asyncio
@@ -41,7 +43,7 @@ WRITER: Final = "the producer"
 
 
 class Pulse:
-    """The time of the last record of each partition, and its longest silence."""
+    """The time of the last record of each partition, and the longest time without a record."""
 
     def __init__(self) -> None:
         self.count: dict[int, int] = dict.fromkeys(range(PARTITIONS), 0)
@@ -54,11 +56,11 @@ class Pulse:
         self.count[partition] += 1
 
     def begin(self) -> None:
-        """Forget how long it was silent so far."""
+        """Reset the longest silences."""
         self._longest.clear()
 
     def silence(self, partitions: Iterable[int]) -> float:
-        """The longest of these partitions, that which has not ended yet included."""
+        """Return the longest silence in seconds of these partitions, including a current one."""
         for partition in (requested := list(partitions)):
             self._look(partition)
         return max((self._longest.get(number, 0.0) for number in requested), default=0.0)
@@ -70,7 +72,7 @@ class Pulse:
 
 
 class Scene:
-    """A topic that is written and read, and the cluster that it is on."""
+    """A topic that is written and read during a fault, and its cluster and proxies."""
 
     def __init__(
         self, kafka: Kafka, proxies: Mapping[int, TcpProxy], topic: str, *, quick: bool
@@ -82,7 +84,7 @@ class Scene:
         self.pulses = {ASYNCCONSUMER: Pulse(), THEIRS: Pulse(), CLUSTER: Pulse()}
 
     async def leader(self) -> tuple[Broker, list[int]]:
-        """The broker that leads partition 0, and all that it leads."""
+        """Return the broker that leads partition 0, and all partitions of the topic it leads."""
         leaders = [
             await self.kafka.admin.leader(self.topic, number) for number in range(PARTITIONS)
         ]
@@ -90,7 +92,7 @@ class Scene:
         return self.kafka.brokers[leaders[0]], led
 
     async def all_move(self, names: Iterable[str] = (ASYNCCONSUMER, THEIRS, CLUSTER)) -> None:
-        """Return once everybody has got something more of every partition."""
+        """Wait until each contender in `names` has three more records of every partition."""
         enough = {
             name: {number: count + 3 for number, count in self.pulses[name].count.items()}
             for name in names
@@ -107,9 +109,10 @@ class Scene:
 
 
 class Outcome(NamedTuple):
-    """Of one fault: which partitions it concerned, and the cluster's own silence if known better.
+    """The result of a fault: the affected partitions, and the cluster's silence in seconds.
 
-    `allowed` is how many seconds longer than that a consumer may be silent.
+    If `own` is None, the producer's silence is that of the cluster. A consumer may be silent
+    for `allowed` seconds longer than the cluster.
     """
 
     concerned: list[int]
@@ -119,7 +122,7 @@ class Outcome(NamedTuple):
 
 async def until(met: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(180):
-        while not await met():  # noqa: ASYNC110 - of brokers nobody tells
+        while not await met():  # noqa: ASYNC110 - brokers do not report their state
             await asyncio.sleep(0.05)
 
 
@@ -201,7 +204,7 @@ CASES: Final = {
 
 
 async def write(servers: str, topic: str, pulse: Pulse) -> None:
-    # short timeouts: with its own the producer would write nothing to a frozen broker for 40 s
+    # with the default timeouts, the producer would wait for a frozen broker for 40 s
     async with AIOKafkaProducer(
         bootstrap_servers=servers, acks="all", request_timeout_ms=1000
     ) as producer:

@@ -1,16 +1,18 @@
-"""From a topic into a lake: how fast, and how long the event loop has to wait meanwhile.
+"""The rate of a feeder from a topic into a sink, and the delays of its event loop.
 
     python -m benchmarks.feeder [--quick] [--json] [--rounds N] [--records N] [--contender NAME ...]
 
-Each contender in a process of its own, against a real broker on this machine, in interleaved
-rounds. "From memory" writes the same Arrow batches into the same sink, one after another, with
-nothing to fetch or decode: the limit, as long as there is a processor for the writer, and another
-one for the feeder and the broker. "At once" has as many of them under way as the feeder, and both
-processors for itself: what is left when there are only two, and fetching and decoding and the
-broker take their part of them. "createDataFrame + append" has them in memory as well, and a
-Spark job for each. Stalls are how late a task was that wants to run every 2 ms; "nothing"
-has nothing else to do, so its stalls are the machine's. "Busy" is the CPU of the loop's own thread
-in such a wait: what it would be on a machine of its own.
+Each contender runs in a process of its own, on a real broker on this machine, in interleaved
+rounds.
+
+"from memory" writes the same Arrow batches into the same sink, one after the other, without
+fetching and decoding. It is the limit if the writer has a CPU core of its own. "at once" prepares
+as many batches at the same time as the feeder, so it uses both cores of a machine with two.
+"createDataFrame + append" also has the batches in memory, and runs a Spark job for each.
+
+A stall is the delay of a task that is to run every 2 ms. "nothing" measures the stalls of an idle
+loop, which the machine causes. "busy" is the CPU time of the loop's thread during a stall, which is
+the stall on a machine without other load.
 """
 
 import asyncio
@@ -68,8 +70,8 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--records", type=int)
-    parser.add_argument("--each", type=int, default=100_000, help="records a batch")
-    parser.add_argument("--contender", action="append", help="only contenders whose name begins so")
+    parser.add_argument("--each", type=int, default=100_000, help="records of a batch")
+    parser.add_argument("--contender", action="append", help="beginning of contenders' names")
     options = parser.parse_args()
     records = options.records or (1_000_000 if options.quick else 8_000_000)
     rounds = options.rounds or (1 if options.quick else 5)

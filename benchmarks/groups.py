@@ -1,19 +1,20 @@
-"""Groups through ZooKeeper: how quickly partitions move, what a freeze costs, how large one may be.
+"""The speed of rebalances in ZooKeeper groups, and the duplicates after a frozen member.
 
     python -m benchmarks.groups [--quick] [--json] [--rounds N] [--case NAME ...]
 
-Members of asyncconsumer and Kafka's Scala ones, each in a process of its own, against real servers,
-in interleaved rounds. A missed promise is reported.
+Members of asyncconsumer and of Kafka's Scala consumer run on real servers, each in a process of its
+own, in interleaved rounds. If a promised limit is exceeded, the output says so.
 
-join, leave: 8 partitions, two members, a backoff of 1 s. From the registration of the second one to
-the last claim, and from the signal that it should leave to the last claim, by ZooKeeper's clock.
+moves: 8 partitions, two members, a backoff of 1 s. "join" is the time from the registration of the
+second member to the last claim. "leave" is the time from the signal to stop it to the last claim.
+The times are those of ZooKeeper's clock.
 
-freeze: 4 partitions and a steady producer. A member stands still beyond its session, and goes on,
-beside a Scala member: duplicates in percent of what was sent, and how many records it delivered
-while they were somebody else's.
+freeze: 4 partitions and a steady producer. A member is frozen for longer than its session timeout,
+beside a Scala member, and then resumed. The figures are the duplicates in percent of the sent
+records, and the number of records that the member delivered while the other one owned them.
 
-large: members without brokers, in two processes, with 10 partitions each. From the registration of
-one more to the last claim, and how many requests all together sent for it.
+large: members without brokers, in two processes, with 10 partitions each. One more member joins.
+The figures are the time from its registration to the last claim, and the requests of all members.
 """
 
 import asyncio
@@ -51,7 +52,7 @@ PROMISED: Final = {
 BETWEEN_RECORDS: Final = 1 / 300
 
 Found: TypeAlias = dict[tuple[str, str], list[Figures]]
-"""By case and contender."""
+"""The figures of all rounds, by case and contender."""
 
 
 class Row(NamedTuple):
@@ -75,7 +76,7 @@ class Row(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """The servers, and a session to look at ZooKeeper with."""
+    """The servers, and a ZooKeeper session with which the benchmark watches the members."""
 
     kafka: Kafka
     zookeeper: ZooKeeper
@@ -92,7 +93,7 @@ class Scene(NamedTuple):
     async def owners(
         self, group: str, partitions: Sequence[TopicPartition]
     ) -> dict[str, ZnodeData]:
-        """The owner nodes that there are, by path."""
+        """Return the existing owner znodes of these partitions, by path."""
         paths = [GroupPaths(group).owner(tp) for tp in partitions]
         nodes = await self.session.get_many(paths)
         return {path: node for path, node in zip(paths, nodes, strict=True) if node is not None}
@@ -100,7 +101,10 @@ class Scene(NamedTuple):
     async def settled(
         self, group: str, partitions: Sequence[TopicPartition], *members: ScalaConsumer
     ) -> dict[TopicPartition, int]:
-        """When each partition was claimed, in ms, once it is owned as it should be."""
+        """Wait until these members own the partitions, as the range assignor divides them.
+
+        Return the time at which each partition was claimed, in ms by ZooKeeper's clock.
+        """
         topic = partitions[0].topic
         expected = by_range(
             GroupInfo(
@@ -138,7 +142,7 @@ def now_ms() -> int:
 
 
 async def join_and_leave(scene: Scene, results: Found, rounds: int, *, quick: bool) -> None:
-    """Measure members of one kind, and of both kinds together."""
+    """Measure how long a second member takes to join and to leave, for each pair of clients."""
     pairs = [
         (ASYNCCONSUMER, ASYNCCONSUMER),
         (SCALA, SCALA),
@@ -177,7 +181,7 @@ async def _join_and_leave(
 
 
 async def freeze(scene: Scene, results: Found, rounds: int, *, quick: bool) -> None:
-    """A member stands still for longer than its session, beside one of Scala's."""
+    """Measure duplicates after a member was frozen for longer than its session timeout."""
     for number in range(rounds or (1 if quick else 3)):
         for contender in (ASYNCCONSUMER, SCALA):
             figures = await _freeze(
@@ -248,7 +252,7 @@ async def _steadily(kafka: Kafka, topic: str) -> AsyncIterator[list[bytes]]:
 
 
 async def large(scene: Scene, results: Found, rounds: int, *, quick: bool) -> None:
-    """One more comes into a group that is large already, and goes."""
+    """Measure the join and the leave of one more member in large groups."""
     for members in (50,) if quick else (50, 100, 200):
         contender = f"{members} members, {10 * members:,} partitions"
         async with _group_crowd.crowd(scene.session, scene.zookeeper.connect, members) as crowd:
@@ -266,7 +270,7 @@ CASES: Final[Mapping[str, Callable[..., Awaitable[None]]]] = {
 }
 
 
-# --- running and telling -------------------------------------------------------------------------
+# --- running and printing ------------------------------------------------------------------------
 
 
 async def measure(names: Sequence[str], rounds: int, *, quick: bool) -> list[Row]:

@@ -1,4 +1,4 @@
-"""The guarantees of clients: a record in work, a cancelled wait and a blocked event loop.
+"""The guarantees of clients for a record in work, a cancelled wait and a blocked event loop.
 
     python -m benchmarks.guarantees
 

@@ -2,14 +2,14 @@
 
     python -m benchmarks.handlers [--quick] [--json] [--rounds N] [--case NAME ...]
 
-A real broker, one partition, records of 100 bytes with 1,000 keys. Each framework runs in a process
-of its own, as a member of a group that commits, in interleaved rounds. If a factor is promised and
-not reached, the output says so.
+There are a real broker, one partition and records of 100 bytes with 1,000 keys. Each framework runs
+in a process of its own, as a member of a group that commits, in interleaved rounds. If a promised
+factor is not reached, the output says so.
 
-waiting: a handler that waits for 5 ms, as for a database. aiokafka runs in a plain loop, and
+waiting: the handler waits for 5 ms, as for a database. aiokafka runs in a plain loop, and
 faststream with one worker and with many. A loop with a semaphore starts a task for each record.
 
-nothing: a handler that does nothing, so the cost of its call is measured.
+nothing: the handler does nothing, so the cost of its call is measured.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ PROMISED: Final = {
 
 
 class Contender(NamedTuple):
-    """A consumer to run, with fewer records if it is slow."""
+    """A consumer to run, and its options. A slow one gets fewer records."""
 
     kind: str
     records: int

@@ -1,10 +1,11 @@
-"""Metadata of many partitions: for how long the event loop is blocked, against aiokafka.
+"""The time for which metadata of many partitions blocks the event loop, compared with aiokafka.
 
     python -m benchmarks.metadata [--quick] [--json] [--partitions 200000]
 
-The same answer, of topics with 100 partitions and three replicas each, is decoded and taken over on
-a running event loop. "longest" is the longest time for which nothing else could run, in CPU time of
-the thread; "all" is the whole work. "names" passes over partitions, as a pattern subscription does.
+The same response, of topics with 100 partitions and three replicas each, is decoded and stored on a
+running event loop. "longest" is the longest CPU time for which no other task could run. "all" is
+the CPU time of the whole work. "names" reads only the names of topics, as a pattern subscription
+does.
 """
 
 import asyncio
@@ -23,11 +24,11 @@ from tests.support.large_metadata import OLD, large_answer
 PER_TOPIC, BROKERS = 100, 50
 
 Steps: TypeAlias = Generator[None, None, None]
-"""Does the work; yields where the event loop runs something else."""
+"""A generator that does the work. At each `yield` the event loop may run other tasks."""
 
 
 class Row(NamedTuple):
-    """Milliseconds of one contender: the median of several rounds."""
+    """The milliseconds of one contender, as medians of several rounds."""
 
     contender: str
     longest: float
@@ -39,7 +40,10 @@ def of_asyncconsumer(body: bytes, requested: list[str]) -> Steps:
 
 
 def of_aiokafka(body: bytes) -> Steps:
-    """Decode it, and take it over into its view of the cluster. Version 5 is its newest."""
+    """Decode a response with aiokafka, and store it in aiokafka's view of the cluster.
+
+    Version 5 is the newest that aiokafka supports.
+    """
     cluster = importlib.import_module("aiokafka.cluster")
     messages = importlib.import_module("aiokafka.protocol.metadata")
     response = messages.MetadataResponse_v5.decode(BytesIO(body))
@@ -48,7 +52,10 @@ def of_aiokafka(body: bytes) -> Steps:
 
 
 async def run(steps: Steps) -> tuple[float, float]:
-    """The longest time between two turns of the loop, and the sum of all, in milliseconds."""
+    """Run the steps with a loop iteration between them.
+
+    Return the longest CPU time of one step, and the CPU time of all steps, in milliseconds.
+    """
     times, began = [], time.thread_time()
     for _ in steps:
         times.append(time.thread_time() - began)

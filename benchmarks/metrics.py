@@ -2,9 +2,9 @@
 
     python -m benchmarks.metrics [--quick] [--json] [--rounds N] [--case NAME ...]
 
-A real broker, records of 100 bytes, one consumer process at a time, in interleaved rounds.
-"Without" replaces the methods that record. "Scraped" also renders all metrics each second. A missed
-promise is reported.
+One consumer process runs at a time, on a real broker with records of 100 bytes, in interleaved
+rounds. "without" replaces the methods that record metrics. "scraped" also renders all metrics each
+second. If a promised ratio is not reached, the output says so.
 """
 
 from collections.abc import Awaitable, Callable
@@ -18,11 +18,11 @@ from benchmarks._promises import CPU, RATE, Case, Promise, run_cases
 from benchmarks._topics import Load, fill, plain
 
 MODULE: Final = "benchmarks._metrics"
-LEAST: Final = 0.98  # of the rate without metrics
+LEAST: Final = 0.98  # the promised part of the rate without metrics
 
 
 async def loop(kafka: Kafka, *, quick: bool, partitions: int) -> Case:
-    """Read records in a plain loop."""
+    """Compare a plain loop with metrics, without them, and with metrics that are scraped."""
     load = Load(
         f"metrics {partitions}", 1_000_000 if quick else 8_000_000, plain, "none", partitions
     )
@@ -48,7 +48,7 @@ async def loop(kafka: Kafka, *, quick: bool, partitions: int) -> Case:
 
 
 async def handlers(kafka: Kafka, *, quick: bool) -> Case:
-    """Call a handler that does nothing."""
+    """Compare a handler that does nothing with metrics and without them."""
     load = Load("metrics handlers", 300_000 if quick else 2_000_000, plain)
     note(f"{load.name}: filling {load.records:,} records ...")
     await fill(kafka, load)

@@ -3,10 +3,10 @@
     python -m benchmarks.options [--quick] [--json] [--records N] [--rounds N]
                                  [--contender NAME ...]
 
-A real broker, 12 partitions, 100 bytes of JSON per record. Each consumer runs in a process of its
-own, in interleaved rounds, as the only member of a group. The figure to compare is CPU seconds per
-million records. All limits are those of a machine where confluent's raw `consume` loop costs 0.93.
-They are scaled by the cost of that loop in the same run.
+There are a real broker, 12 partitions and records of 100 bytes of JSON. Each consumer runs in a
+process of its own, in interleaved rounds, as the only member of a group. The figure to compare is
+CPU seconds per million records. The limits are those of a machine on which confluent's raw
+`consume` loop takes 0.93. They are scaled by the CPU time of this loop in the same run.
 """
 
 import asyncio
@@ -104,7 +104,7 @@ LIMITS: Final = {
 
 
 def scaled(results: Sequence[Result]) -> list[Ratio]:
-    """Compare results with the limits, scaled to this machine."""
+    """Return the ratios of the results to their limits, which are scaled to this machine."""
     cpu = {result.contender: result.median(CPU) for result in results}
     case, scale = results[0].case, cpu[BASELINE] / BASELINE_CPU
     limits = [(contender, limit * scale) for contender, limit in LIMITS.items()]
@@ -121,7 +121,7 @@ def scaled(results: Sequence[Result]) -> list[Ratio]:
 
 
 async def measure_all(records: int, rounds: int, selected: Sequence[str]) -> Found:
-    """Measure the baseline and the selected consumers: names, or beginnings of names."""
+    """Measure the baseline, and the consumers whose names begin with one of `selected`."""
     known = contenders()
     names = {BASELINE, *selected}
     beginnings = tuple(text for text in selected if text not in known)

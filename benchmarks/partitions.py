@@ -1,20 +1,20 @@
-"""Loop time of one consumer's operations on 1,000 and on 10,000 partitions.
+"""The CPU time of a consumer's operations on 1,000 and on 10,000 partitions.
 
     python -m benchmarks.partitions [--quick] [--json]
 
-A fake cluster on virtual time, in the same process: there is no network, and nobody waits. The
-figures are the CPU time of the event loop, with the encoding and decoding of messages, and
-without what the fake brokers do. `growth` is that of the larger number over that of the smaller
-one: ten times as many partitions may take ten times as long, not a hundred times. What takes
-0.5 s or more for 10,000 partitions is marked as too slow. No other client runs on virtual time.
+The consumer runs on a fake cluster with virtual time, in the same process, without a network. The
+figures are the CPU time of the event loop, including the encoding and decoding of messages, without
+the CPU time of the fake brokers. `growth` is the time for 10,000 partitions divided by that for
+1,000, which may be about ten and not a hundred. An operation that takes 0.5 s or more for 10,000
+partitions is marked as too slow. Other clients cannot run on virtual time.
 
-subscribe: join a group alone, look up offsets, and fetch for the first time.
-rebalance: another member joins, and takes half; both are counted. With each of the assignors.
-leave: it leaves, and the other one gets all of them again.
+subscribe: join a group as its only member, look up offsets, and fetch for the first time.
+rebalance: a second member joins and gets half of the partitions. The time is that of both members.
+leave: the second member leaves, and the first one gets all partitions again.
 stop_at: read empty partitions to their end.
-streams: divide them among 8 streams.
+streams: divide the partitions among 8 streams.
 seek: seek each partition, one by one.
-commit: commit all of them.
+commit: commit all partitions.
 """
 
 import asyncio
@@ -52,14 +52,14 @@ class Row(NamedTuple):
 
 
 class TimedCluster(GroupCluster):
-    """Knows how long its brokers took: to answer, now or later, and for what else they do."""
+    """A fake cluster that measures the CPU time of its brokers, in `seconds`."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self._depth = 0
         super().__init__(Random(1), brokers=3, handlers=self._timed(HANDLERS))
         for broker in self.brokers.values():
-            # a fetch that waits, and the steps of a group, begin there
+            # brokers answer waiting fetches, and run the timers of groups, by this method
             broker.when_running = self._by_broker(broker.when_running)  # type: ignore[assignment, method-assign]
 
     def _handlers(self) -> dict[int, Handler]:
@@ -79,7 +79,7 @@ class TimedCluster(GroupCluster):
                 work(argument)
             finally:
                 self._depth -= 1
-                if not self._depth:  # what is within another is counted with it
+                if not self._depth:  # a nested call is part of the outer call's time
                     self.seconds += time.process_time() - began
 
         return timed
@@ -229,7 +229,7 @@ CASES: Final[dict[str, Case]] = {
 
 
 def measure(case: str, partitions: int, rounds: int = 1) -> Row:
-    """The loop time of one operation: the median of some rounds, each in a cluster of its own."""
+    """Return the CPU time of one operation: the median of `rounds`, each on a new cluster."""
     return Row(case, partitions, statistics.median(_once(case, partitions) for _ in range(rounds)))
 
 
@@ -240,7 +240,7 @@ def _once(case: str, partitions: int) -> float:
         async with TimedCluster() as cluster:
             cluster.add_topic(TOPIC, partitions)
             gc.collect()
-            gc.freeze()  # a real process has no brokers for the collector to pass over
+            gc.freeze()  # the garbage collector must not check the brokers' objects
             async with CASES[case](cluster, partitions) as operation:
                 fake, began = cluster.seconds, time.process_time()
                 await operation()

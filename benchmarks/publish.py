@@ -2,14 +2,14 @@
 
     python -m benchmarks.publish [--quick] [--json] [--rounds N]
 
-A real broker, one partition, records of 100 bytes with 1,000 keys. Each contender consumes the
-records, reverses each value, and writes it to another topic with one partition. It commits a record
-after its result is acknowledged. Each runs in a process of its own, in interleaved rounds. If a
-factor is promised and not reached, the output says so.
+There are a real broker, one partition and records of 100 bytes with 1,000 keys. Each contender
+consumes the records, reverses each value, and writes it to another topic with one partition. It
+commits a record after its result is acknowledged. Each runs in a process of its own, in interleaved
+rounds. If a promised factor is not reached, the output says so.
 
 A handler of batches is the counterpart of a loop over `getmany`. A handler of single records keeps
-the order of keys and retries each record, which the loop does not. The contenders of exactly-once
-write results and offsets in transactions, a handler of single records and a loop over `getmany`.
+the order of keys and retries each record, which the loop does not. For exactly-once, a handler of
+single records and a loop over `getmany` write results and offsets in transactions.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ PROMISED: Final = {
 
 
 class Contender(NamedTuple):
-    """A program to run, with fewer records if it is slow."""
+    """A program to run, and its options. A slow one gets fewer records."""
 
     kind: str
     records: int
@@ -96,7 +96,7 @@ async def measure(rounds: int, scale: float) -> dict[str, list[Figures]]:
 
 
 def ratios(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, object]]:
-    """Return the promised ratios, of the rates and of the CPU that the other contender takes."""
+    """Return the promised ratios of rates and of CPU times."""
     by_name = {row["contender"]: row for row in rows}
     results: list[dict[str, object]] = []
     for (mine, other), promised in PROMISED.items():

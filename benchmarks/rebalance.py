@@ -1,24 +1,27 @@
-"""Rebalances of groups: asyncconsumer, aiokafka, confluent.
+"""The duration of rebalances of groups, for asyncconsumer, aiokafka and confluent-kafka.
 
     python -m benchmarks.rebalance [--quick] [--json] [--rounds N] [--case NAME ...]
                                    [--heartbeat SECONDS]
 
-A topic of 100 partitions, each with a new record every 40 ms; members in processes of their own;
-interleaved rounds; the same session and commits for all. A member learns of others by the answer to
-a heartbeat: each one sends them at its default interval (asyncconsumer 1 s, others 3 s),
-or all as often as `--heartbeat` says. Times depend on where between two of them something happens:
-each round takes another place there. A missed promise is reported.
+A topic has 100 partitions, each with a new record every 40 ms. Members run in processes of their
+own, in interleaved rounds, with the same session timeout and commit interval. A member is notified
+of a rebalance in the response to a heartbeat. Each client sends heartbeats at its default interval
+(asyncconsumer 1 s, others 3 s), or all at the interval `--heartbeat`. The result depends on the
+time since the last heartbeat, so each round uses another one. If a promised ratio or limit is
+missed, the output says so.
 
-moves: a second member joins, from its call until all partitions that changed hands deliver to their
-new owners; and leaves in good order, until the other one has all of them delivering.
+moves: a second member joins and leaves. "join" is the time from its call until all moved partitions
+deliver records to their new owners. "leave" is the time until all partitions deliver to the first
+member again.
 
-failover: one of two is killed, until all partitions deliver; and that less the session.
+failover: one of two members is killed. The figures are the time until all partitions deliver to the
+other member, and this time minus the session timeout.
 
-third: one more joins a group of two. The longest that a record of a partition whose owner stays the
-same waited, from when the broker had it; and the same before it joined, which is the machine's.
+third: a third member joins. The figures are the longest wait of a record, from its append to its
+delivery, in the partitions whose owner stays the same, and the same before the join.
 
-blocked: an event loop stands still for 20 s, with a session of 6 s: records that it delivered while
-another member had their partitions.
+blocked: an event loop is blocked for 20 s, with a session timeout of 6 s. The figures include the
+records that it delivered while another member owned their partitions.
 """
 
 import asyncio
@@ -38,12 +41,12 @@ from benchmarks._rebalance_group import Group, MemberProcess, Owned, group
 RANGE, COOPERATIVE = "range", "cooperative-sticky"
 BLOCKED_SECONDS: Final = 20
 _MEMORY: Final = Path("/dev/shm")
-_QUIET_NS: Final = 10**9  # before something happens
-_PEERS_OWN_HEARTBEAT: Final = 3.0  # seconds, if nothing is said
-_GOLDEN: Final = 0.618  # its multiples are spread evenly, however many there are
+_QUIET_NS: Final = 10**9  # a period before the rebalance, for comparison
+_PEERS_OWN_HEARTBEAT: Final = 3.0  # seconds, the default of the other clients
+_GOLDEN: Final = 0.618  # the fractions of its multiples are spread evenly
 
 Found: TypeAlias = dict[tuple[str, str], list[Figures]]
-"""By case and contender."""
+"""The figures of all rounds, by case and contender."""
 
 
 class Contender(NamedTuple):
@@ -76,7 +79,7 @@ PAIRS: Final = (
     (ASYNCCONSUMER, LIBRDKAFKA),
     (ASYNCCONSUMER_COOPERATIVE, LIBRDKAFKA_COOPERATIVE),
 )
-QUICKER: Final = {("join", "s"), ("leave", "s"), ("failover", "s")}  # than both peers
+QUICKER: Final = {("join", "s"), ("leave", "s"), ("failover", "s")}  # promised less than the peers'
 MOST: Final = {
     ("third", ASYNCCONSUMER_COOPERATIVE.name, "pause_ms"): 100.0,
     ("blocked", ASYNCCONSUMER.name, "late"): 0.0,
@@ -102,7 +105,7 @@ class Row(NamedTuple):
 
     @property
     def missed(self) -> bool:
-        """Of what must not happen at all the worst round counts."""
+        """Whether the limit is exceeded: by the worst round if it is 0, otherwise by the median."""
         judged = self.median if self.most else self.worst
         return self.most is not None and judged > self.most
 
@@ -130,7 +133,7 @@ class Ratio(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The options of the command line."""
+    """The cluster, and the options of the command line."""
 
     kafka: Kafka
     rounds: int
@@ -139,7 +142,7 @@ class Plan(NamedTuple):
 
     @property
     def longest(self) -> float:
-        """Seconds between two heartbeats of anybody."""
+        """The longest heartbeat interval of all clients, in seconds."""
         return self.heartbeat or _PEERS_OWN_HEARTBEAT
 
     @property
@@ -161,7 +164,7 @@ class Plan(NamedTuple):
         return group(self.kafka, name, contender.kind, options)
 
     async def somewhere(self, number: int) -> None:
-        """Go on at another place between two heartbeats each time."""
+        """Wait for a time that differs for each `number`, relative to the heartbeat interval."""
         await asyncio.sleep(self.longest * (1 + number * _GOLDEN % 1))
 
 
@@ -286,7 +289,11 @@ async def blocked(plan: Plan, results: Found) -> None:
 
 
 def _late(had: Sequence[Owned], status: MemberProcess, again: int) -> int:
-    """Count the records of a stopped member that another one owned when it delivered them."""
+    """Return the number of records that a blocked member delivered while another owned them.
+
+    `had` has the periods in which the other member owned partitions. `status` is the blocked
+    member, and `again` the time in ns at which it continued.
+    """
     by_partition: dict[int, list[Owned]] = {}
     for owned in had:
         by_partition.setdefault(owned.partition, []).append(owned)
@@ -308,7 +315,7 @@ CASES: Final[Mapping[str, Callable[[Plan, Found], Awaitable[None]]]] = {
 }
 
 
-# --- running and telling -------------------------------------------------------------------------
+# --- running and printing ------------------------------------------------------------------------
 
 
 def _record(results: Found, case: str, contender: Contender, figures: Figures) -> None:

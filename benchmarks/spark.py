@@ -1,13 +1,13 @@
-"""Spark and Kafka: source and sink against Spark's own, as it comes and tuned, in the same run.
+"""The Spark source and sink, compared with Spark's own ones, with default and with tuned options.
 
     python -m benchmarks.spark [--quick] [--json] [--rounds N] [--case NAME ...] [--as-it-comes]
 
-One Spark on two cores, one broker on the same machine, the same topics and the same queries in
-interleaved rounds; only the format's name differs. Spark's Python is set up as the README
-recommends, which Spark's own source does not notice; `--as-it-comes` leaves that out. CPU is that
-of the JVM and of all its Python processes. "Marginal" is what the further records of a longer run
-cost, "start-up" what is left of the short one without its records. A ratio that misses what was
-promised says so.
+One Spark with two cores and one broker run on the same machine. All sources run the same queries on
+the same topics in interleaved rounds, and only the name of the format differs. Spark's Python is
+set up as README.md recommends, which does not affect Spark's own source. `--as-it-comes` leaves
+that out. CPU time is that of the JVM and of all its Python processes. "marginal" is the cost of the
+additional records of a longer run. "startup" is the time of the short run without its records. If a
+promised ratio is missed, the output says so.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ _BATCH: Final = {OWN: {RATE: 2.5, CPU: 0.7}, TUNED: {RATE: 1.7, CPU: 0.95}}
 _STREAM: Final = {OWN: {RATE: 1.0}, TUNED: {RATE: 1.0}}
 _FEW: Final = {OWN: {MS: 1.0}, TUNED: {MS: 1.0}}
 _SMALL: Final = 10_000  # records of a micro-batch
-_FIRST: Final = 3  # micro-batches that start what the others find running
+_FIRST: Final = 3  # the first micro-batches, which start processes and do not count
 _WHOLE: Final = "triggerExecution"
 _PHASES: Final = {
     "plan_offsets_ms": "latestOffset",
@@ -50,18 +50,18 @@ _PHASES: Final = {
     "log_offsets_ms": "walCommit",
     "log_commit_ms": "commitOffsets",
 }
-"""Metrics of a micro-batch, and Spark's names of its phases."""
+"""The metrics of a micro-batch, and Spark's name of each phase."""
 _PARTITIONS: Final = 4
 _MOST_WARM_UPS, _IN_VAIN = 20, 4  # rounds
-_FASTER: Final = 0.97  # of the least CPU so far: less of a gain is none
+_FASTER: Final = 0.97  # of the least CPU time so far; a smaller gain does not count
 
 Run = Callable[[Queries, str, Load], object]
 Promises = Mapping[str, Mapping[str, float]]
-"""By peer and metric: the least ratio of a rate, the most of anything else."""
+"""The limit of a ratio, by compared source and metric: a minimum for rates, otherwise a maximum."""
 
 
 class Case(NamedTuple):
-    """One question: a query of topics of several sizes."""
+    """A query, which is measured on topics of several sizes, and its promised ratios."""
 
     run: Run
     promises: Promises
@@ -81,7 +81,7 @@ MICRO: Final = f"micro-batches of {_SMALL:,}"
 
 
 class Result(NamedTuple):
-    """All runs of one source in one case: each metric, once a round."""
+    """All runs of one source in one case, with the values of each metric."""
 
     case: str
     contender: str
@@ -139,14 +139,20 @@ class Ratio(NamedTuple):
 
 
 def in_turn(number: int) -> list[str]:
-    """Each round begins with another: one query leaves its garbage to the next one's collector."""
+    """Return the names of the sources. Each round begins with another source.
+
+    The order matters because a query's garbage is collected during the next query.
+    """
     names = list(SOURCES)
     first = number % len(names)
     return names[first:] + names[:first]
 
 
 def warm_up(name: str, work: Callable[[], object]) -> None:
-    """A JVM gets faster for dozens of queries: until some rounds in a row brought nothing more."""
+    """Repeat `work` until its CPU time does not decrease for some rounds.
+
+    A JVM gets faster for dozens of queries.
+    """
     least, in_vain = math.inf, 0
     for number in range(1, _MOST_WARM_UPS + 1):
         cpu = timed(work, 1).cpu
@@ -158,7 +164,10 @@ def warm_up(name: str, work: Callable[[], object]) -> None:
 
 
 def measure(queries: Queries, name: str, loads: Sequence[Load], rounds: int) -> list[Result]:
-    """One case: the last of the loads is of other records, the first two tell what more costs."""
+    """Measure one case with three loads: a short and a long one, and one of other records.
+
+    The difference of the first two is the marginal cost of a record.
+    """
     run, promises = CASES[name]
     short, long, other = loads
     warm_up(name, lambda: [run(queries, *pair) for pair in product(SOURCES, (short, other))])
@@ -207,7 +216,7 @@ def _marginal(short: Sequence[Sample], long: Sequence[Sample]) -> dict[str, list
 
 
 def measure_micro(queries: Queries, load: Load, rounds: int) -> list[Result]:
-    """Milliseconds of a micro-batch and of its phases, of all that are under way."""
+    """Measure the milliseconds of micro-batches and of their phases, without the first ones."""
     taken: dict[str, list[Phases]] = {source: [] for source in SOURCES}
     for number in range(rounds + 1):
         for contender in in_turn(number):
@@ -231,7 +240,10 @@ def _phases(batches: Sequence[Phases]) -> dict[str, list[float]]:
 
 
 def measure_writes(queries: Queries, load: Load, rounds: int) -> list[Result]:
-    """Both sinks in turn, to one topic. Settings of consumers do not tune Spark's own sink."""
+    """Measure both sinks, which write to one topic in turns.
+
+    The tuned options are those of consumers, so there is no tuned sink.
+    """
     taken: dict[str, list[Sample]] = {ASYNCCONSUMER: [], OWN: []}
     for number in range(rounds + _WARM_WRITES):
         for contender in sorted(taken, reverse=number % 2 == 1):
@@ -265,7 +277,7 @@ def ratios(results: Sequence[Result]) -> list[Ratio]:
     ]
 
 
-# --- running and telling -------------------------------------------------------------------------
+# --- running and printing ------------------------------------------------------------------------
 
 
 def show(results: Sequence[Result], actual: Sequence[Ratio]) -> None:
@@ -322,10 +334,9 @@ async def run(
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--rounds", type=int)
-    parser.add_argument("--scale", type=float, help="of all numbers of records")
-    parser.add_argument(
-        "--case", action="append", help=f"those that begin so: {', '.join([*CASES, WRITE, MICRO])}"
-    )
+    parser.add_argument("--scale", type=float, help="factor of all numbers of records")
+    names = ", ".join([*CASES, WRITE, MICRO])
+    parser.add_argument("--case", action="append", help=f"beginning of the names of cases: {names}")
     parser.add_argument(
         "--as-it-comes", action="store_true", help="without the settings that the README recommends"
     )

@@ -1,14 +1,14 @@
-"""Consuming a topic from its beginning: asyncconsumer and its peers in the same run.
+"""The cost of consuming a topic from its beginning, for asyncconsumer and other clients.
 
     python -m benchmarks.throughput [--quick] [--json] [--records N] [--rounds N]
                                     [--case NAME ...] [--contender NAME ...]
 
-One consumer process at a time, against a real broker on this machine, in interleaved rounds.
-CPU counts from after the imports; the Java client's start-up is measured by a run of one record and
-taken off, and it is judged by ten million records, for a JVM takes its time to become quick; so are
-Arrow's batches beside a raw socket, for the first memory that they are made in is not warm.
-"touched" reads key, value, offset, timestamp and partition of each record. A ratio tells how many
-times better asyncconsumer is; where a least one is promised, a miss is reported.
+One consumer process runs at a time, on a real broker on this machine, in interleaved rounds. CPU
+time counts from the end of the imports. From the Java client's figures, those of a run with one
+record are subtracted. The Java client and Arrow batches are judged by ten million records, because
+a JVM gets faster with time, and because memory is slower when it is first used. "touched" reads the
+key, value, offset, timestamp and partition of each record. A ratio says how many times better
+asyncconsumer is. If a promised ratio is not reached, the output says so.
 """
 
 import asyncio
@@ -103,7 +103,7 @@ PROMISES: Final[dict[str, list[Promise]]] = {
 
 
 class Sample(NamedTuple):
-    """One run of one consumer."""
+    """The figures of one run of one consumer. Times are in seconds."""
 
     records: int
     seconds: float
@@ -111,7 +111,7 @@ class Sample(NamedTuple):
     rss_mb: float
 
     def less(self, start: Self) -> Self:
-        """Return the figures without those of the start."""
+        """Return the figures minus the time and CPU time of `start`, a run that only starts."""
         seconds, cpu = self.seconds - start.seconds, self.cpu - start.cpu
         return self._replace(seconds=max(seconds, 1e-3), cpu=max(cpu, 1e-6))
 
@@ -156,7 +156,10 @@ def child_run(command: Sequence[str], records: int) -> Sample:
 
 
 def _peak_mb(pid: int) -> float:
-    """Return the peak of a process, or 0 if it is gone. ru_maxrss would include the parent's."""
+    """Return the peak memory of a process in MB, or 0 if it has ended.
+
+    `ru_maxrss` would include the memory that the parent process had when it forked.
+    """
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -165,7 +168,7 @@ def _peak_mb(pid: int) -> float:
 
 
 class JavaClient:
-    """ConsumerPerformance from Kafka's own tools, its start-up taken off."""
+    """ConsumerPerformance, a tool of Kafka. Its figures do not include the start of Java."""
 
     def __init__(self, jars: Sequence[object], servers: str) -> None:
         path = os.pathsep.join(map(str, jars))
@@ -183,14 +186,14 @@ class JavaClient:
 
 
 class Consumers:
-    """All of them, on one broker."""
+    """The consumers to compare, all on one broker."""
 
     def __init__(self, java_client: JavaClient, servers: str) -> None:
         self._java = java_client
         self._servers = servers
 
     def of(self, load: Load) -> dict[str, Callable[[], Sample]]:
-        """By name; each reads all of a topic."""
+        """Return a function for each consumer, by name, which reads the topic of `load`."""
         runs: dict[str, Callable[[], Sample]] = {}
         for module, names in (
             ("_asyncconsumer", _asyncconsumer.CONSUMERS),
@@ -224,9 +227,9 @@ def case_of(
 
 
 async def by_load(kafka: Kafka, consumers: Consumers, load: Load, rounds: int) -> Case:
-    """One topic of a single partition, by everybody."""
+    """Compare all consumers on a topic with one partition."""
     note(f"{load.name}: filling {load.records:,} records ...")
-    if load.name == LONG:  # which nobody has to inflate: copies of a batch are as good
+    if load.name == LONG:  # not compressed, so copies of a batch are as good
         await fill_with_copies(kafka, load)
         size = load.records * len(load.value(0))
     else:
@@ -235,13 +238,13 @@ async def by_load(kafka: Kafka, consumers: Consumers, load: Load, rounds: int) -
     runs.pop(MANY)
     if load.name == LONG:
         runs = {name: runs[name] for name in OF_LONG}
-    elif load.name != PLAIN:  # slow ones are measured once
+    elif load.name != PLAIN:  # slow consumers are measured only with the plain load
         runs = {name: run for name, run in runs.items() if name not in (PURE, KAFKA_PYTHON)}
     return case_of(runs.items(), size / load.records, PROMISES[load.name], rounds)
 
 
 async def by_partitions(kafka: Kafka, consumers: Consumers, records: int, rounds: int) -> Case:
-    """Read the same batches from more and more partitions, at a constant cost per record."""
+    """Compare the cost of a record with 1, 100 and 1,000 partitions of the same batches."""
     runs: dict[str, Callable[[], Sample]] = {}
     for number in NUMBERS:
         load = Load(f"{number} partitions", records, plain, partitions=number)
@@ -261,7 +264,7 @@ async def by_partitions(kafka: Kafka, consumers: Consumers, records: int, rounds
 async def on_one_broker(
     names: Sequence[str], records: int | None, rounds: int, selected: Sequence[str]
 ) -> Found:
-    """Measure the cases without TLS."""
+    """Measure the cases without TLS, all on one broker."""
     jars = await maven.class_path(
         f"Kafka tools {DEFAULT_KAFKA}",
         [java.LOGGING, f"org.apache.kafka:kafka-tools:{DEFAULT_KAFKA}"],
@@ -298,7 +301,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, help="for each case, instead of its own number")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--case", action="append", choices=CASES)
-    parser.add_argument("--contender", action="append", help="only consumers whose name begins so")
+    parser.add_argument("--contender", action="append", help="beginning of consumers' names")
     options = parser.parse_args()
     names = options.case or ([PLAIN] if options.quick else CASES)
     records = options.records or (200_000 if options.quick else None)
