@@ -18,7 +18,7 @@ All modules of the package, with the first sentence of each module's docstring.
 
 
 def file_map() -> str:
-    """Return the page."""
+    """Return the page with a section for each package."""
     folders = defaultdict(list)
     for path in sorted(PACKAGE.rglob("*.py")):
         folders[path.parent].append(path)
@@ -40,7 +40,7 @@ def _section(folder: Path, modules: list[Path]) -> str:
 
 
 def _summary(path: Path) -> str:
-    """Return the first paragraph of a module's docstring, on one line, up to its first sentence."""
+    """Return the first sentence of a module's docstring, on one line."""
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     paragraph = " ".join(text.partition("\n\n")[0].split())
     sentence, stop, _ = paragraph.partition(". ")

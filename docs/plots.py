@@ -29,7 +29,7 @@ TOP: Final = 46
 
 
 class Bar(NamedTuple):
-    """A consumer with its rate and its cost."""
+    """A consumer with its records per second, and its CPU seconds per million records."""
 
     label: str
     rate: str
@@ -43,7 +43,7 @@ def bars() -> list[Bar]:
     rows = re.findall(r"^\| (.+?) \| ([\d,]+) \| ([\d.]+) \| \d+ \|$", section, re.MULTILINE)
     drawn = [Bar(SHORT[name], rate, float(cpu)) for name, rate, cpu in rows if name in SHORT]
     if len(drawn) != len(SHORT):
-        raise LookupError("docs/performance.md has no longer all rows of the plot")
+        raise LookupError("docs/performance.md does not have all rows of the plot")
     return sorted(drawn, key=lambda bar: bar.cpu)
 
 

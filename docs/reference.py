@@ -164,7 +164,10 @@ def _error(error: type[ConsumerError]) -> str:
 
 
 def message_template(error: type[ConsumerError]) -> str:
-    """Return the message of an error, with names in place of values. Empty if it has none."""
+    """Return the message of an error, with names in place of values.
+
+    Return an empty string if the class does not define its message.
+    """
     method = vars(error).get("__str__")
     if method is None:
         return ""
@@ -211,7 +214,7 @@ def _summary(module: str) -> str:
 
 
 def _module_page(module: str) -> str:
-    """Return the page of a module with its `__all__`, or with all that it defines."""
+    """Return the page of a module, with the names in its `__all__` or with all its names."""
     imported = importlib.import_module(module)
     names = getattr(imported, "__all__", None)
     lines = [
@@ -237,7 +240,7 @@ def _is_own(member: object) -> bool:
 
 
 def _api_page(name: str) -> str:
-    """Return the page that shows a name of `asyncconsumer`."""
+    """Return the page of the API reference that describes a name of `asyncconsumer`."""
     module = getattr(getattr(asyncconsumer, name), "__module__", "asyncconsumer.types")
     module = module.removeprefix("asyncconsumer.")
     for page, (_, prefixes) in API_PAGES.items():

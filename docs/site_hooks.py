@@ -37,7 +37,7 @@ LANGUAGES: Final = {".py": "python", ".yaml": "yaml", ".yml": "yaml", "": "docke
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are not files of docs/."""
+    """Add the pages that are not files in docs/ to the site."""
     for name in PAGES:
         files.append(File.generated(config, name, content=(ROOT / name).read_text("utf-8")))
     for folder, (title, text) in CODE_PAGES.items():
@@ -71,7 +71,10 @@ def _add_code_page(files: Files, config: MkDocsConfig, folder: str, title: str, 
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Adapt links between the root of the repository and docs/, and draw the diagrams."""
+    """Return a page with links adapted to the site, and with diagrams drawn.
+
+    Files of the repository's root, to which pages link, are pages of the site as well.
+    """
     if page.file.src_uri in (*PAGES, *(path.name for path in (ROOT / "docs").glob("*.md"))):
         base = "" if page.file.src_uri in PAGES else "docs"
         markdown = re.sub(

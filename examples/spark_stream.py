@@ -1,4 +1,4 @@
-"""A Spark streaming job that sums the amounts of orders by customer.
+"""A Spark streaming job that writes orders to a Parquet folder and sums their amounts by customer.
 
 The options and the checkpoints are those of Spark's own Kafka source.
 
@@ -27,7 +27,10 @@ def orders(spark: SparkSession, servers: str, topic: str) -> DataFrame:
 
 
 def run(spark: SparkSession, servers: str, topic: str, table: str, checkpoints: str) -> None:
-    """Write all orders that are there to a Parquet folder, and continue there the next time."""
+    """Write all new orders to a Parquet folder, then print the sums of all orders.
+
+    The next run continues after the orders of this run.
+    """
     query = (
         orders(spark, servers, topic)
         .select("value.customer", "value.amount")

@@ -1,8 +1,8 @@
 """Build the source distribution and a wheel for each Python, and test each wheel: `make dist`.
 
 Wheels are built from the source distribution, repaired for manylinux, and installed into empty
-environments outside of the source tree. There they decode records with the compiled decoder, and
-run the first example of README.md on a real broker, and its test without one.
+environments outside of the source tree. The tests there decode records with the compiled decoder,
+run the first example of README.md on a real broker, and run README.md's test without a broker.
 """
 
 import argparse
@@ -47,12 +47,12 @@ def pythons() -> list[Path]:
 
 
 def _runs(python: Path) -> bool:
-    """Return whether an interpreter starts. A shim of pyenv may have no interpreter behind it."""
+    """Return whether an interpreter starts. A shim of pyenv may lack its interpreter."""
     return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
 
 
 def run(*command: str | Path, cwd: Path, path: Path | None = None) -> str:
-    """Run a command, and return what it prints. Its errors are printed."""
+    """Run a command, and return its standard output. If it fails, print its errors."""
     environment = {**os.environ, "PYTHONNOUSERSITE": "1"}
     environment.pop("PYTHONPATH", None)
     if path is not None:
@@ -106,12 +106,12 @@ def examples() -> list[str]:
 
 
 def first_example(servers: str) -> str:
-    """Return the first example of README.md, for these servers."""
+    """Return the first example of README.md, with `servers` as its bootstrap servers."""
     return examples()[0].replace("localhost:9092", servers)
 
 
 def run_test_example(bin_folder: Path, folder: Path) -> None:
-    """Run the test in README.md as it is, after the installation that README.md names."""
+    """Run the test in README.md, after an installation of the packages that README.md names."""
     [example] = [example for example in examples() if "async def test_" in example]
     (folder / "test_example.py").write_text(example, encoding="utf-8")
     run(bin_folder / "pip", "install", "--quiet", "pytest", "pytest-asyncio", cwd=folder)
@@ -139,7 +139,10 @@ def run_example(bin_folder: Path, program: str, group: str, folder: Path) -> Non
 
 @asynccontextmanager
 async def orders() -> AsyncIterator[str]:
-    """Start a broker with orders, and yield the first example of README.md for it."""
+    """Return a context manager that starts a broker with orders.
+
+    It yields the first example of README.md, changed to connect to this broker.
+    """
     async with Kafka() as kafka:
         await kafka.admin.create_topic("orders")
         async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers) as producer:
@@ -149,7 +152,7 @@ async def orders() -> AsyncIterator[str]:
 
 
 async def test_wheels(wheels: dict[Path, Path], folder: Path, version: str) -> None:
-    """Install each wheel into an empty environment, and run it there."""
+    """Install each wheel into an empty environment, and test it there."""
     async with orders() as example:
         for python, wheel in wheels.items():
             place = folder / python.name

@@ -1,8 +1,8 @@
 """Install each extra alone into an empty environment, and use it there: `make extras`.
 
-Each environment is outside of the source tree and has a wheel of this package with one extra. What
-the extra adds is used in it, with warnings as errors, and the first example of README.md runs on a
-real broker.
+Each environment is outside of the source tree and has a wheel of this package with one extra. A
+program uses the packages of the extra there, with warnings as errors. Then the first example of
+README.md runs on a real broker.
 """
 
 import argparse
@@ -109,7 +109,7 @@ def shipped_extras() -> set[str]:
 
 
 async def try_extras(extras: list[str], wheel: Path, folder: Path) -> None:
-    """Use each extra in an environment that has nothing else."""
+    """Install and use each extra in an environment without other extras."""
     async with orders() as example:
         for extra in extras:
             place = folder / extra

@@ -1,7 +1,7 @@
-"""Check an installed package without a broker: the compiled decoder reads what the encoder wrote.
+"""Check that an installed package decodes records with the compiled decoder, without a broker.
 
-Print the version and the folder of the package. It uses internal names, and runs in environments
-that have nothing but the wheel and its dependencies.
+Print the version and the folder of the package. This program uses internal names, and runs in
+environments that have only the wheel and its dependencies.
 """
 
 from pathlib import Path
