@@ -144,7 +144,7 @@ async def open_at_once(address: Any, config: ConnectionConfig) -> BrokerConnecti
 
 
 async def fail_at_once(address: Any, config: ConnectionConfig) -> BrokerConnection:
-    raise ConnectFailed(address, "nobody listens")
+    raise ConnectFailed(address, "connection refused")
 
 
 CONFIG = ConnectionConfig(

@@ -67,7 +67,7 @@ def test_observable_instruments_have_the_names_of_the_conventions() -> None:
     assert point.value == 30
 
 
-def test_histograms_get_each_value() -> None:
+def test_histograms_record_each_value() -> None:
     collected, recorder = Collected(), Recorder()
     export(recorder, list, "g", collected.provider)
     recorder.histogram("handler_duration_seconds", "bill").observe(0.03, 4)

@@ -50,7 +50,7 @@ def test_every_expression_uses_metrics_that_exist() -> None:
         assert families_in(expression) <= FAMILIES.keys(), expression
 
 
-def test_a_histogram_is_used_by_its_buckets_or_its_count_or_sum() -> None:
+def test_histograms_are_used_by_their_buckets_count_or_sum() -> None:
     for expression in expressions():
         for name in re.findall(rf"{PREFIX}(\w+)", expression):
             assert FAMILIES.get(name, FAMILIES["live"]).kind != "histogram", expression
@@ -86,7 +86,7 @@ def test_every_metric_of_a_partition_or_handler_is_on_the_dashboard() -> None:
     missing = {name for name in FAMILIES if name not in shown}
     assert missing == {
         "live",  # an alert
-        "handler_failed_total",  # the errors show it by type
+        "handler_failed_total",  # the errors panel shows it by type
         "feeder_bytes_total",
         "feeder_batches_total",
         "feeder_failed_commits_total",
@@ -107,7 +107,7 @@ def test_panels_do_not_overlap() -> None:
     assert len(set(numbers)) == len(numbers)
 
 
-def test_every_alert_says_what_happens_and_what_to_do() -> None:
+def test_every_alert_has_a_summary_and_a_description() -> None:
     assert len({rule["alert"] for rule in RULES}) == len(RULES) == 8
     for rule in RULES:
         assert rule["labels"]["severity"] in ("warning", "critical")

@@ -1,4 +1,4 @@
-"""Recorders, and their values as text that Prometheus reads."""
+"""Recorders, and their values in the text format of Prometheus."""
 
 import json
 
@@ -17,7 +17,7 @@ A = TopicPartition("t", 0)
 
 
 def scraped(recorder: Recorder) -> Scrape:
-    as_sent = json.loads(json.dumps(recorder.measurements()))  # as a worker sends it
+    as_sent = json.loads(json.dumps(recorder.measurements()))  # encoded as a worker sends it
     return Scrape(text_of(lambda: samples(as_sent, {"group": "g"})))
 
 
@@ -59,7 +59,7 @@ def test_too_many_error_types_are_counted_together() -> None:
     assert len(read.label_values("handler_errors_total", "error")) == MAX_ERROR_TYPES + 2
 
 
-def test_the_latency_of_a_delivery_is_since_the_timestamp_of_the_record() -> None:
+def test_the_delivery_latency_counts_from_the_record_timestamp() -> None:
     recorder = Recorder(lambda: 10_000)
     meter = recorder.meter(A)
     meter.begin(7_500)
@@ -71,7 +71,7 @@ def test_the_latency_of_a_delivery_is_since_the_timestamp_of_the_record() -> Non
     assert meter.last_timestamp == 11_000
 
 
-def test_a_partition_that_is_not_assigned_any_more_is_forgotten() -> None:
+def test_values_of_a_revoked_partition_are_dropped() -> None:
     recorder = Recorder()
     recorder.meter(A).add(5, 100)
     assert recorder.meter(A).records == 5

@@ -48,7 +48,7 @@ def by_value(record: Record) -> str | None:
 
 
 class Handler:
-    """The next call, which notes its records."""
+    """A next call that stores its records."""
 
     def __init__(self, error: Exception | None = None, seconds: float = 0) -> None:
         self.items: list[Any] = []
@@ -80,7 +80,7 @@ async def test_the_rate_is_limited_after_a_burst() -> None:
 
 
 @simulated(seeds=range(2))
-async def test_a_call_that_takes_too_long_is_cancelled() -> None:
+async def test_a_call_that_exceeds_the_timeout_is_cancelled() -> None:
     assert await Timeout(1000)(Handler(seconds=0.9), context(record(0))) == "done"
     with pytest.raises(HandlerTimedOut, match="handle took more than 1000 ms"):
         await Timeout(1000)(Handler(seconds=1.1), context(record(0)))
@@ -145,7 +145,7 @@ async def test_a_record_is_skipped_within_the_window(
 
 
 @simulated(seeds=range(2))
-async def test_a_duplicate_waits_for_the_running_record_and_follows_its_failure() -> None:
+async def test_a_duplicate_runs_after_the_failure_of_the_running_record() -> None:
     deduplicate = Deduplicate(by_value, window=timedelta(seconds=10))
     failing, handler = Handler(ValueError("no"), seconds=1), Handler()
     async with asyncio.TaskGroup() as group:
@@ -166,7 +166,7 @@ async def _caught(call: Any) -> str:
 
 
 @simulated(seeds=range(4))
-async def test_batches_that_share_keys_do_not_wait_for_each_other_forever() -> None:
+async def test_batches_that_share_keys_do_not_deadlock() -> None:
     store = RedisStore(SlowRedis())
     deduplicate = Deduplicate(by_value, window=timedelta(seconds=9), store=store)
     handler = Handler(seconds=1)
@@ -177,7 +177,7 @@ async def test_batches_that_share_keys_do_not_wait_for_each_other_forever() -> N
     assert len(handler.items) == 1
 
 
-async def test_the_store_in_sqlite_is_kept(tmp_path: Path) -> None:
+async def test_a_sqlite_store_keeps_its_keys_until_they_expire(tmp_path: Path) -> None:
     now = 1_000.0
     for number, expected in enumerate((False, True, True)):
         store = SqliteStore(tmp_path / "seen.db", now=lambda: now)
@@ -205,7 +205,7 @@ def test_a_memory_store_is_bounded() -> None:
 ATTRIBUTES = {"ce_specversion": "1.0", "ce_id": "1", "ce_source": "/shop", "ce_type": "sold"}
 
 
-async def test_cloud_events_in_both_modes() -> None:
+async def test_cloud_events_are_read_in_both_modes() -> None:
     handler, events = Handler(), CloudEvents()
     binary = record(0, b"{}", **ATTRIBUTES)
     await events(handler, context(binary))
@@ -234,7 +234,7 @@ async def test_cloud_events_in_both_modes() -> None:
         (record(0, b"{}", content__type="application/cloudevents+json"), "attribute specversion"),
     ],
 )
-async def test_what_is_no_cloud_event_cannot_be_deserialized(bad: Record, reason: str) -> None:
+async def test_invalid_cloud_events_are_refused(bad: Record, reason: str) -> None:
     with pytest.raises(DeserializationFailed, match=reason):
         await CloudEvents()(Handler(), context(bad))
 
@@ -251,7 +251,7 @@ async def test_a_span_is_current_during_the_call() -> None:
     assert seen == [0x0AF7651916CD43DD8448EB211C80319C]
 
 
-def test_options_are_checked() -> None:
+def test_invalid_options_are_refused() -> None:
     for make in (
         lambda: RateLimit(0),
         lambda: RateLimit(1, burst=0),
@@ -287,7 +287,7 @@ async def test_a_circuit_breaker_pauses_until_a_probe_succeeds(
         async with app:
             await until(lambda: breaker.is_open)
             assert app.consumer.paused == {tp}
-            await until(lambda: len(calls) == before + 1)  # the last one is the probe
+            await until(lambda: len(calls) == before + 1)  # the last call is the probe
             assert calls[before] - calls[before - 1] >= 9.9
             await asyncio.sleep(5)
             assert len(calls) == before + 1

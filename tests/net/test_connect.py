@@ -47,7 +47,7 @@ async def opened(**settings: Any) -> AsyncIterator[BrokerConnection]:
 
 
 async def refusal(kind: type[ConsumerError], **settings: Any) -> ConsumerError:
-    """The error of an opening that must fail, and that names the broker."""
+    """Return the error of an opening, which must name the broker."""
     with pytest.raises(ConsumerError) as caught:
         async with opened(**settings):
             pass
@@ -68,7 +68,7 @@ def observed(error: BaseException) -> str:
 
 
 class KnownToken(AbstractTokenProvider):
-    """A token that the test knows too."""
+    """A token provider whose token is known to the test."""
 
     def __init__(self, token: str) -> None:
         self.known = token
@@ -77,10 +77,10 @@ class KnownToken(AbstractTokenProvider):
         return self.known
 
 
-# --- brokers that a test plays -----------------------------------------------------------------
+# --- simulated brokers -------------------------------------------------------------------------
 
 
-async def test_nobody_listens() -> None:
+async def test_a_refused_connection_is_retriable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     error = await refusal(ConnectFailed, bootstrap_servers=f"127.0.0.1:{port}")
@@ -88,19 +88,19 @@ async def test_nobody_listens() -> None:
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "a" * 64 + ".example", "a..b"])
-async def test_a_host_that_cannot_be(host: str) -> None:
+async def test_an_unknown_host_is_reported(host: str) -> None:
     await refusal(ConnectFailed, bootstrap_servers=f"{host}:9092")
 
 
 @pytest.mark.parametrize(
     "address", [Address("127.0.0.1", 70_000), Address("127.0.0.1", -1), Address("a\0b", 9092)]
 )
-async def test_an_address_that_cannot_be(address: Address) -> None:
+async def test_an_invalid_address_is_reported(address: Address) -> None:
     with pytest.raises(ConnectFailed):
         await open_connection(address, ConnectionConfig(bootstrap_servers="k"))
 
 
-async def test_a_broker_that_says_nothing_is_given_up() -> None:
+async def test_a_silent_broker_is_given_up_after_the_connect_timeout() -> None:
     async with broker(Line.until_closed) as address:
         settings = {"bootstrap_servers": str(address), "connect_timeout_ms": 50}
         error = await refusal(ConnectFailed, **settings)
@@ -109,7 +109,7 @@ async def test_a_broker_that_says_nothing_is_given_up() -> None:
         await refusal(ConnectFailed, **settings)
 
 
-async def test_a_broker_that_hangs_up_is_worth_another_try() -> None:
+async def test_a_connection_closed_during_the_login_is_retriable() -> None:
     async def hang_up(line: Line) -> None:
         await line.reader.read(1)
 
@@ -120,7 +120,7 @@ async def test_a_broker_that_hangs_up_is_worth_another_try() -> None:
         await refusal(ConnectFailed, bootstrap_servers=str(address), **settings)
 
 
-async def test_an_opening_that_is_cancelled_leaves_nothing() -> None:
+async def test_a_cancelled_opening_leaves_no_connection() -> None:
     came = asyncio.Event()
     gone = asyncio.Event()
 
@@ -146,7 +146,7 @@ def served_by(authority: trustme.CA, **times: Any) -> ssl.SSLContext:
     return context
 
 
-async def test_an_expired_certificate() -> None:
+async def test_an_expired_certificate_is_refused() -> None:
     authority, trusting = trustme.CA(), ssl.create_default_context()
     authority.configure_trust(trusting)
     over = datetime(2020, 1, 1, tzinfo=UTC)
@@ -160,7 +160,7 @@ async def test_an_expired_certificate() -> None:
         assert "expired" in str(error)
 
 
-# --- logins that a test plays ------------------------------------------------------------------
+# --- simulated logins --------------------------------------------------------------------------
 
 
 def login_answer(data: bytes, code: int = 0, message: str = "", lifetime_ms: int = 0) -> bytes:
@@ -191,7 +191,7 @@ def login(mechanism: str = "PLAIN", **changes: Any) -> dict[str, Any]:
     return settings | changes
 
 
-async def test_a_login_that_will_end_is_known_to_the_connection() -> None:
+async def test_the_connection_knows_the_lifetime_of_its_login() -> None:
     async def play(line: Line) -> None:
         await accept_mechanism(line)
         line.answer(await line.asked(), login_answer(b"", lifetime_ms=60_000))
@@ -205,7 +205,7 @@ async def test_a_login_that_will_end_is_known_to_the_connection() -> None:
         assert 0 < remaining <= 60 * 0.85
 
 
-async def test_a_broker_that_repeats_the_password_is_not_quoted() -> None:
+async def test_a_password_in_an_error_of_a_broker_is_not_quoted() -> None:
     async def play(line: Line) -> None:
         await accept_mechanism(line)
         line.answer(await line.asked(), login_answer(b"", 58, f"alice may not use {PASSWORD}"))
@@ -228,7 +228,7 @@ async def test_a_broker_that_repeats_the_password_is_not_quoted() -> None:
         b"r=another,s=AAAA,i=4096",
     ],
 )
-async def test_a_broker_that_does_not_know_scram(words: bytes) -> None:
+async def test_an_invalid_scram_response_is_refused(words: bytes) -> None:
     async def play(line: Line) -> None:
         await accept_mechanism(line)
         asked = await line.asked()
@@ -255,7 +255,7 @@ def token_login(provider: AbstractTokenProvider) -> dict[str, Any]:
     }
 
 
-async def test_a_token_provider_that_fails_is_named() -> None:
+async def test_a_failed_token_provider_is_reported() -> None:
     async def play(line: Line) -> None:
         await accept_mechanism(line)
         await line.until_closed()
@@ -267,7 +267,7 @@ async def test_a_token_provider_that_fails_is_named() -> None:
         assert isinstance(error.__cause__, OSError)
 
 
-async def test_a_broker_that_refuses_a_token_and_then_forgets_to_fail() -> None:
+async def test_a_refused_token_without_a_final_error_is_a_failed_login() -> None:
     sent = []
 
     async def play(line: Line) -> None:
@@ -286,8 +286,8 @@ async def test_a_broker_that_refuses_a_token_and_then_forgets_to_fail() -> None:
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-async def test_a_broker_that_repeats_the_token_is_not_quoted(at_once: bool) -> None:
-    words, token = "no " * 330 + "use for {}", PASSWORD * 10  # also not where it is cut
+async def test_a_token_in_an_error_of_a_broker_is_not_quoted(at_once: bool) -> None:
+    words, token = "no " * 330 + "use for {}", PASSWORD * 10  # also not if it is cut
 
     async def play(line: Line) -> None:
         await accept_mechanism(line)
@@ -303,7 +303,7 @@ async def test_a_broker_that_repeats_the_token_is_not_quoted(at_once: bool) -> N
         assert PASSWORD[:4] not in observed(error)
 
 
-async def test_a_broker_without_logins_in_its_versions() -> None:
+async def test_a_broker_without_sasl_handshake_is_reported() -> None:
     async def play(line: Line) -> None:
         await line.greet({api: spoken for api, spoken in VERSIONS.items() if api != 17})
         await line.until_closed()

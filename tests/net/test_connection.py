@@ -1,4 +1,4 @@
-"""A connection: order, endings, cancellation, and what a broken broker may send."""
+"""A connection: order, ends, cancellation, and invalid responses of a broker."""
 
 import asyncio
 import os
@@ -47,9 +47,11 @@ METADATA = MetadataRequest([])
 NOTHING = struct.pack(">iihiii", 0, 0, -1, 1, 0, 0)
 
 
-async def test_answers_reach_their_requests_in_order() -> None:
+async def test_responses_are_matched_to_their_requests() -> None:
     async def play(line: Line) -> None:
-        asked = [await line.asked() for _ in range(3)]  # none is answered before all have come
+        asked = [
+            await line.asked() for _ in range(3)
+        ]  # no request is answered before all have arrived
         for number, request in enumerate(asked):
             line.answer(request, b"answer %d" % number)
         await line.until_closed()
@@ -65,7 +67,7 @@ async def test_answers_reach_their_requests_in_order() -> None:
     "request_",
     [MetadataRequest(["\ud800"]), ListOffsetsRequest({"t": [ListedOffset(0, 2**63)]})],
 )
-async def test_what_cannot_be_written_is_reported_and_ends_nothing(request_: Any) -> None:
+async def test_an_unencodable_request_does_not_end_the_connection(request_: Any) -> None:
     async def play(line: Line) -> None:
         line.answer(await line.asked(), NOTHING)
         await line.until_closed()
@@ -77,7 +79,7 @@ async def test_what_cannot_be_written_is_reported_and_ends_nothing(request_: Any
         assert not (await connection.request(METADATA)).topics
 
 
-async def test_large_answers_arrive_intact() -> None:
+async def test_large_responses_arrive_intact() -> None:
     bodies = [bytes(range(256)) * size for size in (40_000, 1, 7_000)]
 
     async def play(line: Line) -> None:
@@ -91,12 +93,12 @@ async def test_large_answers_arrive_intact() -> None:
 
 
 def sent_whole(line: Line, data: bytes) -> None:
-    """All at once, and now: in a turn of the event loop that nobody reads in."""
+    """Write all data at once, in a turn of the event loop in which no task reads."""
     number: int = line.writer.get_extra_info("socket").fileno()
     assert os.write(number, data) == len(data)
 
 
-async def test_who_is_alone_takes_an_answer_without_a_turn_of_the_loop() -> None:
+async def test_receive_reads_a_response_without_a_turn_of_the_loop() -> None:
     body, sent = bytes(range(256)) * 200, asyncio.Event()
 
     async def play(line: Line) -> None:
@@ -116,11 +118,11 @@ async def test_who_is_alone_takes_an_answer_without_a_turn_of_the_loop() -> None
         assert first.result().body.tobytes() == body
         connection.receive(second)
         assert second.result().body.tobytes() == body
-        connection.receive(second)  # which is there already
+        connection.receive(second)  # already received
 
 
 @pytest.mark.parametrize("piece", [b"", b"\0\0", struct.pack(">ii", 20, 2) + b"begun"])
-async def test_what_has_not_come_comes_with_the_loop(piece: bytes) -> None:
+async def test_an_incomplete_response_is_completed_by_the_loop(piece: bytes) -> None:
     may, sent = asyncio.Event(), asyncio.Event()
 
     async def play(line: Line) -> None:
@@ -142,7 +144,7 @@ async def test_what_has_not_come_comes_with_the_loop(piece: bytes) -> None:
         assert bytes((await answer).body) == b"begun, and ended"
 
 
-async def test_the_loop_finds_out_why_nothing_comes() -> None:
+async def test_receive_leaves_a_lost_connection_to_the_loop() -> None:
     gone = asyncio.Event()
 
     async def play(line: Line) -> None:
@@ -159,7 +161,7 @@ async def test_the_loop_finds_out_why_nothing_comes() -> None:
         connection.receive(answer)
 
 
-async def test_a_control_answer_is_decoded() -> None:
+async def test_a_control_response_is_decoded() -> None:
     async def play(line: Line) -> None:
         line.answer(await line.asked(), NOTHING)
         await line.until_closed()
@@ -189,7 +191,7 @@ async def cut_in_the_body(line: Line) -> None:
     line.send(struct.pack(">ii", 1000, 2) + b"begun")
 
 
-async def answer_wrongly(line: Line) -> None:
+async def answer_with_wrong_correlation(line: Line) -> None:
     line.answer(99, NOTHING)
     await line.until_closed()
 
@@ -221,7 +223,7 @@ async def answer_in_tls(line: Line) -> None:
         (close, ConnectionLost, "the broker closed the connection"),
         (cut_in_the_length, ConnectionLost, "the broker closed the connection"),
         (cut_in_the_body, ConnectionLost, "the broker closed the connection"),
-        (answer_wrongly, MalformedResponse, "correlation id 99 instead of 2"),
+        (answer_with_wrong_correlation, MalformedResponse, "correlation id 99 instead of 2"),
         (answer_too_large, FrameTooLarge, "2147483647 bytes; 4 to 134217728 are allowed"),
         (answer_negative, FrameTooLarge, "a response of -5 bytes"),
         (answer_in_http, FrameTooLarge, "responds with text, 'HTTP'"),
@@ -229,7 +231,7 @@ async def answer_in_tls(line: Line) -> None:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-async def test_the_end_of_a_connection_fails_all_requests_at_once(
+async def test_the_end_of_a_connection_fails_all_requests_immediately(
     step: Step, kind: type[ConsumerError], words: str
 ) -> None:
     async def play(line: Line) -> None:
@@ -254,7 +256,7 @@ async def test_the_end_of_a_connection_fails_all_requests_at_once(
             connection.send_raw(FETCH)
 
 
-async def test_no_memory_is_taken_for_a_frame_that_is_too_large() -> None:
+async def test_no_memory_is_allocated_for_a_frame_that_is_too_large() -> None:
     async def play(line: Line) -> None:
         await line.asked()
         await answer_too_large(line)
@@ -270,7 +272,7 @@ async def test_no_memory_is_taken_for_a_frame_that_is_too_large() -> None:
             tracemalloc.stop()
 
 
-async def test_an_answer_to_nothing_ends_the_connection() -> None:
+async def test_an_unexpected_response_ends_the_connection() -> None:
     async def play(line: Line) -> None:
         line.answer(7, b"hello")
         await line.until_closed()
@@ -301,7 +303,7 @@ async def test_a_cancelled_request_leaves_the_connection_usable() -> None:
         assert connection.usable
 
 
-async def test_dropped_answers_raise_nothing_anywhere(caplog: pytest.LogCaptureFixture) -> None:
+async def test_dropped_responses_log_no_error(caplog: pytest.LogCaptureFixture) -> None:
     async def play(line: Line) -> None:
         await line.asked()
         await reset(line)
@@ -323,9 +325,7 @@ async def test_dropped_answers_raise_nothing_anywhere(caplog: pytest.LogCaptureF
         (struct.pack(">iiih", 0, 1, 1, 2) + b"\xff\xfe", "can't decode"),
     ],
 )
-async def test_an_answer_that_cannot_be_decoded_ends_the_connection(
-    body: bytes, reason: str
-) -> None:
+async def test_a_malformed_response_ends_the_connection(body: bytes, reason: str) -> None:
     async def play(line: Line) -> None:
         line.answer(await line.asked(), body)
         await line.until_closed()
@@ -336,7 +336,7 @@ async def test_an_answer_that_cannot_be_decoded_ends_the_connection(
         assert isinstance(connection.ending, MalformedResponse)
 
 
-async def test_a_control_answer_of_many_megabytes_is_not_decoded() -> None:
+async def test_a_control_response_above_the_limit_is_not_decoded() -> None:
     async def play(line: Line) -> None:
         line.answer(await line.asked(), bytes(17 * 2**20))
         await line.until_closed()
@@ -346,7 +346,7 @@ async def test_a_control_answer_of_many_megabytes_is_not_decoded() -> None:
             await connection.request(METADATA)
 
 
-async def test_a_request_that_the_broker_does_not_speak_is_refused() -> None:
+async def test_a_request_that_the_broker_does_not_support_is_refused() -> None:
     async with connected(Line.until_closed) as connection:
         listing = ListOffsetsRequest({"t": [ListedOffset(0, 1)]})
         with pytest.raises(UnsupportedBroker, match="ListOffsets is needed in version 1 to 9"):
@@ -354,25 +354,25 @@ async def test_a_request_that_the_broker_does_not_speak_is_refused() -> None:
         assert connection.usable
 
 
-# --- without sockets: time is virtual ----------------------------------------------------------
+# --- without sockets, on virtual time ----------------------------------------------------------
 
 
 @simulated(seeds=range(20))
 async def test_a_request_that_times_out_closes_the_connection() -> None:
     wire = Wire(request_timeout_ms=30_000)
-    patient = wire.connection.send_raw(FETCH)
-    hasty = wire.connection.send_raw(FETCH, timeout=5)
+    waiting = wire.connection.send_raw(FETCH)
+    timed_out = wire.connection.send_raw(FETCH, timeout=5)
     with pytest.raises(RequestTimedOut, match="k:9092: no response to Fetch within 5 s"):
-        await hasty
-    assert patient.done()
+        await timed_out
+    assert waiting.done()
     assert asyncio.get_running_loop().time() == 5
     with pytest.raises(ConnectionLost, match="closed because there was no response to Fetch"):
-        await patient
+        await waiting
     assert wire.sent[-1] == b"abort"
 
 
 @simulated(seeds=range(20))
-async def test_an_answer_in_time_stops_the_clock_of_its_request() -> None:
+async def test_a_timely_response_cancels_the_timeout_of_its_request() -> None:
     wire = Wire(connections_max_idle_ms=3_600_000)
     answer = wire.connection.send_raw(FETCH, timeout=5)
     wire.receive(1, b"body")
@@ -382,7 +382,7 @@ async def test_an_answer_in_time_stops_the_clock_of_its_request() -> None:
 
 
 @simulated(seeds=range(20))
-async def test_a_cancelled_request_still_tells_a_dead_connection() -> None:
+async def test_a_cancelled_request_still_detects_a_dead_connection() -> None:
     wire = Wire(connections_max_idle_ms=3_600_000)
     wire.connection.send_raw(FETCH, timeout=5).cancel()
     await asyncio.sleep(6)
@@ -390,7 +390,7 @@ async def test_a_cancelled_request_still_tells_a_dead_connection() -> None:
 
 
 @simulated(seeds=range(20))
-async def test_an_idle_connection_is_closed_and_a_busy_one_is_not() -> None:
+async def test_only_an_idle_connection_is_closed() -> None:
     wire = Wire(connections_max_idle_ms=60_000)
     await asyncio.sleep(50)
     answer = wire.connection.send_raw(FETCH, timeout=3_600)
@@ -406,16 +406,18 @@ async def test_an_idle_connection_is_closed_and_a_busy_one_is_not() -> None:
 
 
 @simulated(seeds=range(3))
-async def test_an_idle_connection_is_closed_also_where_the_clock_rounds() -> None:
-    await asyncio.sleep(1000.1)  # 60 later is less than 60 later, and a little more is no more
+async def test_an_idle_connection_is_closed_despite_rounding_of_the_clock() -> None:
+    await asyncio.sleep(
+        1000.1
+    )  # the sum with 60 is rounded down, and small amounts are rounded off
     wire = Wire(connections_max_idle_ms=60_000)
-    loop, looks = asyncio.get_running_loop(), 0
+    loop, timers_set = asyncio.get_running_loop(), 0
     call_later = loop.call_later
 
     def count(delay: float, *args: Any, **options: Any) -> asyncio.TimerHandle:
-        nonlocal looks
-        looks += 1
-        assert looks < 10, "it looks again and again, and no time passes"
+        nonlocal timers_set
+        timers_set += 1
+        assert timers_set < 10, "the timer is set again and again without progress"
         return call_later(delay, *args, **options)
 
     with patch.object(loop, "call_later", count):
@@ -424,7 +426,7 @@ async def test_an_idle_connection_is_closed_also_where_the_clock_rounds() -> Non
 
 
 @simulated(seeds=range(20))
-async def test_a_retired_connection_still_answers_what_was_asked() -> None:
+async def test_a_retired_connection_completes_requests_in_flight() -> None:
     wire = Wire()
     answer = wire.connection.send_raw(FETCH)
     wire.connection.retire()
@@ -438,7 +440,7 @@ async def test_a_retired_connection_still_answers_what_was_asked() -> None:
 
 
 @simulated(seeds=range(20))
-async def test_a_connection_without_requests_retires_at_once() -> None:
+async def test_a_connection_without_requests_retires_immediately() -> None:
     wire = Wire()
     wire.connection.retire()
     assert wire.sent == [b"abort"]
@@ -446,7 +448,7 @@ async def test_a_connection_without_requests_retires_at_once() -> None:
 
 
 @simulated(seeds=range(20))
-async def test_a_connection_is_not_used_beyond_its_login() -> None:
+async def test_a_connection_is_not_used_after_its_login_expires() -> None:
     wire = Wire()
     wire.connection.expires = 60
     usable = []
@@ -458,7 +460,7 @@ async def test_a_connection_is_not_used_beyond_its_login() -> None:
 
 
 @simulated(seeds=range(20))
-async def test_closing_fails_what_is_pending_and_says_whose_doing_it_was() -> None:
+async def test_close_fails_pending_requests_with_the_reason() -> None:
     wire = Wire()
     answer = wire.connection.send_raw(FETCH)
     assert "open, 1 requests" in repr(wire.connection)
@@ -474,7 +476,7 @@ async def test_closing_fails_what_is_pending_and_says_whose_doing_it_was() -> No
 @simulated(seeds=range(20))
 async def test_tagged_fields_of_a_header_are_skipped() -> None:
     wire = Wire()
-    body = bytes.fromhex("000000000100000000070100")  # Metadata 12, nothing in it
+    body = bytes.fromhex("000000000100000000070100")  # Metadata 12, empty
     for tags in (b"\x00", b"\x01\x09\x02ab", b"\x02\x00\x00\x05\x01z"):
         async with asyncio.TaskGroup() as group:
             answer = group.create_task(wire.connection.request(METADATA))
@@ -484,7 +486,7 @@ async def test_tagged_fields_of_a_header_are_skipped() -> None:
 
 
 @pytest.mark.parametrize("tags", [b"", b"\xff\xff\xff\xff\xff\xff", b"\x02\x05\x00\x04\x00"])
-def test_tagged_fields_that_make_no_sense_end_the_connection(tags: bytes) -> None:
+def test_invalid_tagged_fields_end_the_connection(tags: bytes) -> None:
     @simulated(seeds=range(20))
     async def check() -> None:
         wire = Wire()
@@ -505,7 +507,7 @@ FULL = bytes.fromhex(
 
 
 @simulated(seeds=range(20))
-async def test_the_answer_that_is_damaged_below_is_sound() -> None:
+async def test_the_response_that_is_mutated_below_is_valid() -> None:
     wire = Wire()
     async with asyncio.TaskGroup() as group:
         answer = group.create_task(wire.connection.request(METADATA))
@@ -516,9 +518,7 @@ async def test_the_answer_that_is_damaged_below_is_sound() -> None:
 
 
 @given(start=st.integers(0, len(FULL) - 1), put=st.binary(max_size=6), cut=st.integers(0, 9))
-def test_damaged_answers_are_decoded_or_refused_and_nothing_else(
-    start: int, put: bytes, cut: int
-) -> None:
+def test_mutated_responses_are_decoded_or_refused(start: int, put: bytes, cut: int) -> None:
     @simulated(seeds=range(20))
     async def check() -> None:
         wire = Wire()

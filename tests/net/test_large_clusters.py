@@ -53,7 +53,9 @@ class Large(FakeOpener):
     def __init__(self, body: bytes, *, lists: bytes | None = None) -> None:
         super().__init__()
         self.body = body
-        self.lists = lists  # the answer to ListConfigResources; None: they do not know it
+        self.lists = (
+            lists  # the response to ListConfigResources, or None if brokers do not support it
+        )
         self.asked: list[tuple[Address, int]] = []
         self.answers = self.reply
 
@@ -103,7 +105,7 @@ async def _awaited(work: Callable[[], Awaitable[Any]]) -> Any:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-async def test_others_run_while_200_000_partitions_are_read(shape: str) -> None:
+async def test_other_tasks_run_while_200_000_partitions_are_decoded(shape: str) -> None:
     topics = SHAPES[shape]
     opener = Large(large_answer(topics, brokers=PLACES))
     async with joined(opener) as cluster:
@@ -117,13 +119,15 @@ async def test_others_run_while_200_000_partitions_are_read(shape: str) -> None:
         again = cluster.metadata.topics
         assert all(again[name].partitions is result[name].partitions for name in topics)
         opener.body = large_answer(topics, brokers=PLACES, replicas=1)
-        assert await turns_during(partial(cluster.refresh, topics)) >= 200, "it is another answer"
+        assert await turns_during(partial(cluster.refresh, topics)) >= 200, (
+            "a changed response is decoded again"
+        )
         assert len(cluster.metadata.topics[name].partitions[0].replicas) == 1
         assert await turns_during(cluster.topic_names) >= 200
         assert await cluster.topic_names() == sorted(topics)
 
 
-async def test_an_answer_of_more_than_16_mib_is_read() -> None:
+async def test_a_metadata_response_of_more_than_16_mib_is_decoded() -> None:
     body = large_answer({"t": 300_000}, brokers=PLACES, replicas=6)
     assert len(body) > 16 * 2**20
     async with joined(Large(body)) as cluster:
@@ -132,26 +136,26 @@ async def test_an_answer_of_more_than_16_mib_is_read() -> None:
         assert metadata.topics["t"].partitions[299_999].replicas == (2, 1) * 3
 
 
-async def test_there_is_a_limit_nevertheless(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_size_of_a_metadata_response_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MAX_BYTES", 1000)
     async with joined(Large(large_answer({"t": 100}, brokers=PLACES))) as cluster:
         with pytest.raises(FrameTooLarge, match="at most 1000 are allowed"):
             await cluster.refresh(["t"])
 
 
-async def test_topics_that_were_not_asked_for_cost_no_memory() -> None:
+async def test_topics_that_were_not_requested_are_not_kept() -> None:
     async with joined(Large(large_answer(SHAPES["some"], brokers=PLACES))) as cluster:
         assert set((await cluster.refresh(["t-5"])).topics) == {"t-5"}
 
 
-async def test_what_one_broker_tells_in_nonsense_is_asked_of_another() -> None:
+async def test_another_broker_is_asked_after_a_malformed_response() -> None:
     opener = Large(large_answer({"t": 5}, brokers=PLACES))
-    good, liar = opener.body, list[Address]()
+    good, malformed_broker = opener.body, list[Address]()
 
     def reply(address: Address, request: bytes) -> bytes | None:
         opener.asked.append((address, METADATA))
-        liar[:] = liar or [address]
-        return b"\0" + (good[:-20] if liar == [address] else good)
+        malformed_broker[:] = malformed_broker or [address]
+        return b"\0" + (good[:-20] if malformed_broker == [address] else good)
 
     opener.answers = reply
     async with joined(opener) as cluster:
@@ -165,7 +169,7 @@ async def test_what_one_broker_tells_in_nonsense_is_asked_of_another() -> None:
 
 
 @simulated([1])
-async def test_a_large_answer_may_take_long_as_long_as_bytes_come() -> None:
+async def test_a_slow_response_is_awaited_while_bytes_arrive() -> None:
     opener = Large(b"")
     body = large_answer({"t": 20_000}, brokers=PLACES)
     opener.answers = lambda address, request: None
@@ -203,7 +207,7 @@ async def test_a_large_answer_may_take_long_as_long_as_bytes_come() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 3, 50_000])
-async def test_names_alone_are_asked_for_where_brokers_can(count: int) -> None:
+async def test_only_names_are_requested_from_brokers_that_can_list_them(count: int) -> None:
     names = [f"t-{n}" for n in range(count)]
     opener = Large(b"", lists=listed(*names))
     async with joined(opener) as cluster:
@@ -212,7 +216,7 @@ async def test_names_alone_are_asked_for_where_brokers_can(count: int) -> None:
         assert {api for _, api in opener.asked} == {LIST}
 
 
-async def test_who_may_not_list_names_asks_for_metadata_from_then_on() -> None:
+async def test_metadata_is_requested_after_a_denied_list_of_names() -> None:
     denied = listed(code=ClusterAccessDenied.code)
     opener = Large(large_answer({"t": 5, "u": 1}, brokers=PLACES), lists=denied)
     async with joined(opener) as cluster:
@@ -221,7 +225,7 @@ async def test_who_may_not_list_names_asks_for_metadata_from_then_on() -> None:
         assert [api for _, api in opener.asked] == [LIST, METADATA, METADATA, METADATA]
 
 
-async def test_a_list_of_names_that_makes_no_sense_is_refused() -> None:
+async def test_a_malformed_list_of_names_is_refused() -> None:
     whole = listed("first", "second")
     for end in range(len(whole) - 2):
         async with joined(Large(b"", lists=whole[:end])) as cluster:
@@ -231,33 +235,33 @@ async def test_a_list_of_names_that_makes_no_sense_is_refused() -> None:
 
 @simulated([1])
 @pytest.mark.parametrize(("takes", "asked"), [(0.0, 20), (0.1, 20), (1.0, 9), (2.5, 4)])
-async def test_names_are_asked_for_less_often_the_longer_it_takes(takes: float, asked: int) -> None:
+async def test_slow_lists_of_names_are_requested_less_often(takes: float, asked: int) -> None:
     opener = Large(large_answer({"t": 1}, brokers=PLACES))
-    looks = list[float]()
+    list_times = list[float]()
     loop = asyncio.get_running_loop()
 
     def reply(address: Address, request: bytes) -> bytes | None:
         wire = next(wire for wire in opener.wires if wire.connection.address == address)
-        if request[-4:-2] != b"\0\x02":  # of all topics, not of those that are asked for by name
-            looks.append(loop.time())
+        if request[-4:-2] != b"\0\x02":  # a request for all topics, not for named topics
+            list_times.append(loop.time())
         correlation = int.from_bytes(request[8:12], "big")
         loop.call_later(takes, wire.receive, correlation, b"\0" + opener.body)
         return None
 
     opener.answers = reply
     async with joined(opener) as cluster:
-        for _ in range(20):  # as a member of a group does
+        for _ in range(20):  # like a member of a group
             await cluster.recent_topic_names()
             await asyncio.sleep(5)
-        assert len(looks) <= asked + 1
-        assert len(looks) >= asked - 1
-        before = len(looks)
+        assert len(list_times) <= asked + 1
+        assert len(list_times) >= asked - 1
+        before = len(list_times)
         await cluster.topic_names()
         await cluster.topic_names()
-        assert len(looks) == before + 2, "a single call gets a fresh response"
+        assert len(list_times) == before + 2, "a single call gets a fresh response"
 
 
-async def test_a_pattern_asks_for_the_partitions_of_what_matches_alone() -> None:
+async def test_a_pattern_requests_partitions_of_matching_topics_only() -> None:
     lists = listed("orders-1", "orders-2", *(f"t-{n}" for n in range(5_000)))
     opener = Large(large_answer({"orders-1": 2, "orders-2": 1}, brokers=PLACES), lists=lists)
     async with joined(opener) as cluster:
@@ -277,7 +281,7 @@ def observed(**codes: int) -> bytes:
     return metadata_answer(PLACES, topics)[1:]
 
 
-async def test_a_pattern_leaves_out_topics_that_are_listed_and_denied() -> None:
+async def test_a_pattern_excludes_topics_whose_metadata_is_denied() -> None:
     lists = listed("orders-1", "orders-secret", "other")
     opener = Large(observed(orders_1=0, orders_secret=TopicAccessDenied.code), lists=lists)
     pattern, event = PatternSubscription("orders-.*"), asyncio.Event()
@@ -298,7 +302,7 @@ async def test_a_pattern_leaves_out_topics_that_are_listed_and_denied() -> None:
         assert await client.partitions(Matching("orders-.*")) == {TopicPartition("orders-1", 0)}
 
 
-async def test_a_topic_that_went_and_came_back_is_read_from_its_beginning() -> None:
+async def test_partitions_of_a_topic_that_reappears_are_fresh() -> None:
     opener = Large(observed(orders_1=0, orders_22=0))
     async with joined(opener) as cluster:
         topics = SubscribedTopics(cluster, PatternSubscription("orders-.*"), exclude_internal=True)
@@ -306,7 +310,7 @@ async def test_a_topic_that_went_and_came_back_is_read_from_its_beginning() -> N
         again = TopicPartition("orders-22", 0)
         assert not topics.fresh([again])
         opener.body = observed(orders_1=0, orders_22=UnknownTopicOrPartition.code)
-        for _ in range(6):  # a single broker that does not know it may be behind
+        for _ in range(6):  # a single broker that does not know the topic may be stale
             await cluster.topic_names()
             names = await topics.names()
         assert names == {"orders-1"}

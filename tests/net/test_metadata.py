@@ -1,4 +1,4 @@
-"""Metadata as values: what is kept, what is replaced, what is refused."""
+"""Metadata as values: updates, decoding, and invalid responses."""
 
 import struct
 from collections.abc import Collection, Mapping
@@ -37,12 +37,12 @@ T0 = TopicPartition("t", 0)
 
 
 def seen(topic_id: UUID | None = FIRST, **partitions: tuple[int, int]) -> Metadata:
-    """Topic t with a leader and an epoch of each partition, `p0=(leader, epoch)`."""
+    """Return metadata of topic t with leader and epoch of each partition, `p0=(leader, epoch)`."""
     rows = {int(name[1:]): Partition(*place) for name, place in partitions.items()}
     return Metadata({1: ONE, 2: TWO}, 1, {"t": Topic("t", topic_id, rows)})
 
 
-def test_a_leader_is_a_broker_and_an_epoch() -> None:
+def test_a_leader_has_a_broker_and_an_epoch() -> None:
     assert seen(p0=(2, 7)).leader(T0) == Leader(TWO, 7)
 
 
@@ -56,7 +56,7 @@ def test_a_leader_is_a_broker_and_an_epoch() -> None:
         (Metadata(topics={"t": Topic("t", error=TopicAccessDenied("topic 't'"))}), AccessDenied),
     ],
 )
-def test_without_a_leader_there_is_a_reason(metadata: Metadata, kind: type[Exception]) -> None:
+def test_a_missing_leader_has_a_reason(metadata: Metadata, kind: type[Exception]) -> None:
     with pytest.raises(kind, match="t"):
         metadata.leader(T0)
 
@@ -64,7 +64,7 @@ def test_without_a_leader_there_is_a_reason(metadata: Metadata, kind: type[Excep
 def read(
     body: bytes, version: int, requested: Collection[str] = ("t",), known: Metadata | None = None
 ) -> MetadataReader:
-    """A reader that has come to its end."""
+    """Return a reader that has decoded a response."""
     reader = MetadataReader(body, version, requested, (known or Metadata()).topics)
     for _ in reader.steps():
         pass
@@ -95,26 +95,26 @@ def leaders(metadata: Metadata) -> dict[int, tuple[int, int]]:
         ((1, -1), (2, -1), (2, -1)),  # brokers that know no epochs
     ],
 )
-def test_an_older_epoch_never_replaces_a_newer_one(
+def test_an_older_epoch_does_not_replace_a_newer_one(
     before: tuple[int, int], answer: tuple[int, int], after: tuple[int, int]
 ) -> None:
     for known in (seen(p0=before), observed(p0=before)):
         understood = observed(known=known, p0=answer)
         assert leaders(understood) == {0: after}
-        # also if the next broker is behind as well
+        # also if the next broker is stale as well
         assert leaders(observed(known=understood, p0=(1, -1)))[0][1] == after[1]
 
 
-def test_a_topic_that_was_created_again_begins_again() -> None:
+def test_a_recreated_topic_replaces_newer_epochs() -> None:
     assert leaders(observed(SECOND, known=observed(p0=(1, 9)), p0=(2, 0))) == {0: (2, 0)}
 
 
-def test_partitions_come_and_go_with_the_newest_answer() -> None:
+def test_the_newest_response_adds_and_removes_partitions() -> None:
     before = observed(p0=(1, 5), p1=(1, 9))
     assert leaders(observed(known=before, p0=(1, 6), p2=(2, 0))) == {0: (1, 6), 2: (2, 0)}
 
 
-def test_topics_to_be_forgotten_are_not_kept() -> None:
+def test_dropped_topics_are_not_kept() -> None:
     known = Metadata(topics={name: Topic(name) for name in ("t", "u", "v")})
     newer = Metadata(topics={"v": Topic("v"), "w": Topic("w")})
     assert set(known.updated(newer, {"t", "v"}).topics) == {"u", "v", "w"}
@@ -140,7 +140,7 @@ ROWS: dict[
 
 
 def body_of(version: int, rows: Mapping[str, Any] = ROWS, **changes: Any) -> bytes:
-    """An answer in any version, encoded from its table."""
+    """Return a response in any version, encoded from its table."""
     response = MetadataRequest([]).prepare({3: (version, version)}).RESPONSE_TYPE
     schema = response.SCHEMA
 
@@ -200,7 +200,7 @@ VERSIONS = list(METADATA.versions)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_version_is_read(version: int) -> None:
+def test_every_version_is_decoded(version: int) -> None:
     reader = read(body_of(version), version, ROWS)
     metadata = reader.metadata
     assert metadata.brokers == {1: Broker(1, Address("a", 1)), 2: Broker(2, Address("a", 2))}
@@ -222,7 +222,7 @@ def test_every_version_is_read(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_answer_that_is_cut_anywhere_is_refused(version: int) -> None:
+def test_a_truncated_response_is_refused(version: int) -> None:
     body = body_of(version)
     for end in range(0, len(body), 3):
         with pytest.raises(MalformedResponse, match="Metadata"):
@@ -232,24 +232,24 @@ def test_an_answer_that_is_cut_anywhere_is_refused(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [4, 8, 9, 13])
-def test_damaged_answers_are_refused_or_read_and_nothing_else(version: int) -> None:
+def test_mutated_responses_are_decoded_or_refused(version: int) -> None:
     body, randomness = bytearray(body_of(version)), Random(version)
     refused = 0
     for _ in range(3_000):
-        damaged = bytearray(body)
+        mutated = bytearray(body)
         for _ in range(randomness.randint(1, 3)):
-            damaged[randomness.randrange(len(body))] = randomness.choice((0, 1, 127, 128, 255))
+            mutated[randomness.randrange(len(body))] = randomness.choice((0, 1, 127, 128, 255))
         try:
-            for topic in read(bytes(damaged), version, ROWS).metadata.topics.values():
+            for topic in read(bytes(mutated), version, ROWS).metadata.topics.values():
                 assert len(dict(topic.partitions)) == len(topic.partitions)
         except MalformedResponse:
             refused += 1
     assert 0 < refused < 3_000
 
 
-def test_tagged_fields_of_later_brokers_are_passed_over() -> None:
+def test_tagged_fields_of_later_brokers_are_skipped() -> None:
     body = body_of(12)
-    offset = body.index(struct.pack(">hiii", 9, 1, -1, 300))  # t[1], whose tags come last
+    offset = body.index(struct.pack(">hiii", 9, 1, -1, 300))  # t[1], whose tags are last
     end = offset + 14 + (1 + 4) + 1 + (1 + 4)
     assert body[end] == 0
     tagged = body[:end] + b"\x02\x05\x03abc\x07\x00" + body[end + 1 :]
@@ -259,12 +259,12 @@ def test_tagged_fields_of_later_brokers_are_passed_over() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"host": ""}, {"host": None}, {"port": -1}, {"port": 70_000}])
-def test_a_broker_that_cannot_be_reached_by_anyone_is_refused(wrong: dict[str, Any]) -> None:
+def test_a_broker_with_an_invalid_address_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(MalformedResponse, match="a broker with the invalid address"):
         read(body_of(12, **wrong), 12)
 
 
-def test_metadata_cannot_be_changed() -> None:
+def test_metadata_is_immutable() -> None:
     metadata: Any = read(body_of(12), 12).metadata
     for change in (metadata.brokers, metadata.topics, metadata.topics["t"].partitions):
         with pytest.raises(TypeError):
@@ -272,7 +272,7 @@ def test_metadata_cannot_be_changed() -> None:
 
 
 @pytest.mark.parametrize("place", [(None, 9092), ("", 9092), ("k", 0), ("k", -1), ("k", 2**16)])
-async def test_a_coordinator_that_is_nowhere_makes_no_sense(place: tuple[Any, int]) -> None:
+async def test_a_coordinator_with_an_invalid_address_is_refused(place: tuple[Any, int]) -> None:
     class RecordingListener:
         API_VERSION = 1
 
@@ -290,9 +290,7 @@ async def test_a_coordinator_that_is_nowhere_makes_no_sense(place: tuple[Any, in
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("seed", range(5))
-def test_partitions_with_and_without_the_layout_of_their_neighbours_are_read(
-    version: int, seed: int
-) -> None:
+def test_partitions_with_equal_and_different_layouts_are_decoded(version: int, seed: int) -> None:
     randomness = Random(seed)
     numbers = randomness.sample(range(10_000), 2_500)
 
@@ -323,7 +321,7 @@ def test_partitions_with_and_without_the_layout_of_their_neighbours_are_read(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_answer_that_repeats_what_is_known_is_not_read_again(version: int) -> None:
+def test_a_response_that_repeats_known_metadata_is_not_decoded_again(version: int) -> None:
     rows: dict[str, Any] = {"t": (0, dict.fromkeys(range(50), (1, 5, (1, 2), (1,))))}
     body = body_of(version, rows)
     known = read(body, version).metadata
@@ -342,7 +340,7 @@ def test_an_answer_that_repeats_what_is_known_is_not_read_again(version: int) ->
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_repetition_that_is_cut_is_refused(version: int) -> None:
+def test_a_truncated_repetition_is_refused(version: int) -> None:
     rows: dict[str, Any] = {"t": (0, dict.fromkeys(range(50), (1, 5, (1, 2), (1,))))}
     body = body_of(version, rows)
     known = read(body, version).metadata

@@ -28,7 +28,7 @@ Runner = Callable[[Any], Any]
 
 
 class NameServer:
-    """Answers when the test says so. Counts questions for each name."""
+    """A name server that answers when a test allows it, and counts requests for each name."""
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
@@ -60,7 +60,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[NameServer]:
 
 
 class Untouched(Executor):
-    """The application's own executor, which is not under test."""
+    """The default executor of the application, which must not be used."""
 
     def submit(self, *_: Any, **__: Any) -> Any:
         raise AssertionError("the default executor was used")
@@ -71,9 +71,7 @@ def config(**options: Any) -> ConnectionConfig:
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
-def test_a_program_ends_while_the_name_server_is_still_silent(
-    server: NameServer, run: Runner
-) -> None:
+def test_a_program_ends_while_the_name_server_is_silent(server: NameServer, run: Runner) -> None:
     async def main() -> None:
         with pytest.raises(ConnectFailed, match="no connection within"):
             await open_connection(Address("k.example", 1), config(connect_timeout_ms=50))
@@ -100,13 +98,13 @@ async def test_the_default_executor_is_left_to_the_application(server: NameServe
     asyncio.get_running_loop()._default_executor = None  # type: ignore[attr-defined]
 
 
-async def test_a_name_is_asked_for_once_at_a_time(server: NameServer) -> None:
+async def test_a_name_is_requested_once_at_a_time(server: NameServer) -> None:
     async with broker(Line.greet) as (_, port), asyncio.TaskGroup() as group:
         places = [Address("k.example", port)] * 20 + [Address("l.example", port)] * 20
         opening = [group.create_task(open_connection(address, config())) for address in places]
-        impatient = opening.pop()
+        cancelled = opening.pop()
         await until(lambda: sum(server.asked.values()) == 2)
-        impatient.cancel()
+        cancelled.cancel()
         server.answers.set()
         for task in opening:
             connection = await task
@@ -115,7 +113,7 @@ async def test_a_name_is_asked_for_once_at_a_time(server: NameServer) -> None:
     assert server.asked == {"k.example": 1, "l.example": 1}
 
 
-async def test_threads_exist_only_while_a_question_is_open(server: NameServer) -> None:
+async def test_threads_exist_only_while_a_request_is_pending(server: NameServer) -> None:
     before = threading.active_count()
     async with asyncio.TaskGroup() as group:
         opening = [
@@ -132,7 +130,7 @@ async def test_threads_exist_only_while_a_question_is_open(server: NameServer) -
 
 async def test_every_address_of_a_name_is_tried(server: NameServer) -> None:
     server.answers.set()
-    server.addresses = ["127.0.0.2", "127.0.0.1"]  # the broker listens at the second one
+    server.addresses = ["127.0.0.2", "127.0.0.1"]  # the broker listens at the second address
     async with broker(Line.greet) as (_, port):
         connection = await open_connection(Address("k.example", port), config())
         connection.close()
@@ -151,8 +149,8 @@ async def test_a_name_that_does_not_exist_is_reported(server: NameServer) -> Non
 
 
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
-def test_a_forked_child_resolves_with_threads_of_its_own(server: NameServer) -> None:
-    open_question = RESOLVER.lookup("k.example")
+def test_a_forked_child_resolves_with_its_own_threads(server: NameServer) -> None:
+    pending = RESOLVER.lookup("k.example")
     server.begun.wait()
     if (child := os.fork()) == 0:
         code = 1
@@ -164,4 +162,4 @@ def test_a_forked_child_resolves_with_threads_of_its_own(server: NameServer) -> 
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
     server.answers.set()
-    assert open_question.result(10)
+    assert pending.result(10)

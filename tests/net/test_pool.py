@@ -1,4 +1,4 @@
-"""Connections by address and traffic: shared, replaced, and never in a storm."""
+"""Connections by address and traffic: shared, replaced, and opened with a backoff."""
 
 import asyncio
 import itertools
@@ -35,8 +35,8 @@ def make(opener: FakeOpener, **options: Any) -> BrokerPool:
     return BrokerPool(config, randomness=Random(1), opener=opener)
 
 
-async def ask_for_ever(brokers: BrokerPool, traffic: Traffic) -> None:
-    """Repeat a request at once, whatever the response."""
+async def request_forever(brokers: BrokerPool, traffic: Traffic) -> None:
+    """Repeat a request immediately, with any response."""
     while True:
         try:
             connection = await brokers.connection(K, traffic)
@@ -45,15 +45,15 @@ async def ask_for_ever(brokers: BrokerPool, traffic: Traffic) -> None:
             await asyncio.sleep(0)
 
 
-async def ask_for(seconds: float, brokers: BrokerPool) -> None:
+async def request_for(seconds: float, brokers: BrokerPool) -> None:
     async with asyncio.TaskGroup() as group:
-        asking = [group.create_task(ask_for_ever(brokers, traffic)) for traffic in Traffic]
+        asking = [group.create_task(request_forever(brokers, traffic)) for traffic in Traffic]
         await asyncio.sleep(seconds)
         for task in asking:
             task.cancel()
 
 
-def test_waits_double_up_to_the_most_and_vary() -> None:
+def test_the_backoff_doubles_up_to_its_limit_with_jitter() -> None:
     waits = list(itertools.islice(backoff(0.1, 1.0, Random(1)), 8))
     for wait, full in zip(waits, [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0, 1.0], strict=True):
         assert 0.8 * full <= wait <= full
@@ -74,7 +74,7 @@ async def test_a_connection_is_opened_once_and_kept() -> None:
 
 
 @simulated(seeds=range(3))
-async def test_nobody_is_asked_who_is_not_allowed() -> None:
+async def test_connections_to_hosts_that_are_not_allowed_are_refused() -> None:
     opener = FakeOpener()
     async with make(opener, allowed_hosts="k,10.0.0.0/8") as brokers:
         await brokers.connection(K, Traffic.FETCH)
@@ -86,7 +86,7 @@ async def test_nobody_is_asked_who_is_not_allowed() -> None:
 
 
 @simulated(seeds=range(20))
-async def test_each_kind_of_traffic_and_each_address_has_its_own() -> None:
+async def test_each_traffic_and_address_has_its_own_connection() -> None:
     opener = FakeOpener()
     async with make(opener) as brokers:
         results = {
@@ -95,24 +95,24 @@ async def test_each_kind_of_traffic_and_each_address_has_its_own() -> None:
             for traffic in Traffic
         }
     assert len(results) == 2 * len(Traffic)
-    assert asyncio.get_running_loop().time() == 0, "a node that is well is not kept waiting for"
+    assert asyncio.get_running_loop().time() == 0, "a healthy node has no backoff"
 
 
 @simulated(seeds=range(20))
-async def test_who_gives_up_waiting_does_not_end_it_for_others() -> None:
+async def test_a_cancelled_caller_does_not_cancel_a_shared_opening() -> None:
     opener = FakeOpener()
     opener.takes = 1
     async with make(opener) as brokers, asyncio.TaskGroup() as group:
-        hasty = group.create_task(brokers.connection(K, Traffic.FETCH))
-        patient = group.create_task(brokers.connection(K, Traffic.FETCH))
+        cancelled = group.create_task(brokers.connection(K, Traffic.FETCH))
+        waiting = group.create_task(brokers.connection(K, Traffic.FETCH))
         await asyncio.sleep(0.5)
-        hasty.cancel()
-        assert (await patient).usable
+        cancelled.cancel()
+        assert (await waiting).usable
     assert len(opener.tries) == 1
 
 
 @simulated(seeds=range(20))
-async def test_a_failed_opening_fails_all_who_wait_for_it() -> None:
+async def test_a_failed_opening_fails_all_its_callers() -> None:
     opener = FakeOpener()
     opener.takes, opener.fails = 1, unreachable
     async with make(opener) as brokers, asyncio.TaskGroup() as group:
@@ -123,17 +123,19 @@ async def test_a_failed_opening_fails_all_who_wait_for_it() -> None:
 
 
 async def refused(brokers: BrokerPool) -> ConsumerError:
-    with pytest.raises(ConsumerError, match="nobody listens") as caught:
+    with pytest.raises(ConsumerError, match="connection refused") as caught:
         await brokers.connection(K, Traffic.FETCH)
     return caught.value
 
 
 @simulated(seeds=range(20))
-async def test_a_dead_node_is_tried_ever_more_seldom(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_dead_node_is_retried_with_a_growing_backoff(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     opener = FakeOpener()
     opener.fails = unreachable
     async with make(opener, reconnect_backoff_max_ms=10_000) as brokers:
-        await ask_for(600, brokers)
+        await request_for(600, brokers)
     assert opener.busiest(0.999) <= 2
     assert opener.busiest(60.0) <= 30
     assert len(opener.tries) > 60, "it is still tried at the end"
@@ -141,17 +143,17 @@ async def test_a_dead_node_is_tried_ever_more_seldom(caplog: pytest.LogCaptureFi
 
 
 @simulated(seeds=range(20))
-async def test_even_with_short_waits_a_node_is_tried_twice_a_second_at_most() -> None:
+async def test_a_node_is_tried_at_most_twice_a_second() -> None:
     opener = FakeOpener()
     opener.fails = unreachable
     async with make(opener, reconnect_backoff_ms=0, reconnect_backoff_max_ms=1) as brokers:
-        await ask_for(60, brokers)
+        await request_for(60, brokers)
     assert 100 <= len(opener.tries) <= 121
     assert opener.busiest(0.999) <= 2
 
 
 @pytest.mark.parametrize("short_waits", [False, True])
-def test_trouble_with_a_node_is_logged_ten_times_a_minute_at_most(
+def test_errors_of_a_node_are_logged_at_most_ten_times_a_minute(
     caplog: pytest.LogCaptureFixture, short_waits: bool
 ) -> None:
     options = {"reconnect_backoff_ms": 0, "reconnect_backoff_max_ms": 1} if short_waits else {}
@@ -161,18 +163,18 @@ def test_trouble_with_a_node_is_logged_ten_times_a_minute_at_most(
         opener = FakeOpener()
         opener.fails = unreachable
         async with make(opener, **options) as brokers:
-            await ask_for(59.9, brokers)
+            await request_for(59.9, brokers)
 
     check()
     assert 8 <= len(caplog.records) <= 10
     assert all(
-        "failed to connect: k:9092: nobody listens" in record.getMessage()
+        "failed to connect: k:9092: connection refused" in record.getMessage()
         for record in caplog.records
     )
 
 
-@simulated(seeds=[0])  # what is logged adds up over seeds
-async def test_lines_left_out_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+@simulated(seeds=[0])  # log lines add up over seeds
+async def test_suppressed_log_lines_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     log = RateLimitedLogger(logging.getLogger("here"))
     for number in range(25):
         log.warning("trouble %d", number)
@@ -183,8 +185,8 @@ async def test_lines_left_out_are_counted(caplog: pytest.LogCaptureFixture) -> N
     assert messages[9:] == ["trouble 9", "trouble again (15 lines like this left out)", "and again"]
 
 
-async def cut_for_ever(opener: FakeOpener) -> None:
-    """Let no connection last."""
+async def cut_forever(opener: FakeOpener) -> None:
+    """Cut every connection."""
     while True:
         await asyncio.sleep(0.01)
         for wire in opener.wires:
@@ -192,28 +194,30 @@ async def cut_for_ever(opener: FakeOpener) -> None:
         opener.wires.clear()
 
 
-@simulated(seeds=[0])  # what is logged adds up over seeds
-async def test_a_flapping_node_is_tried_ever_more_seldom(caplog: pytest.LogCaptureFixture) -> None:
+@simulated(seeds=[0])  # log lines add up over seeds
+async def test_a_flapping_node_is_retried_with_a_growing_backoff(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     opener = FakeOpener()
     async with (
         make(opener, reconnect_backoff_max_ms=10_000) as brokers,
         asyncio.TaskGroup() as group,
     ):
-        cutting = group.create_task(cut_for_ever(opener))
-        await ask_for(59.9, brokers)
+        cutting = group.create_task(cut_forever(opener))
+        await request_for(59.9, brokers)
         cutting.cancel()
     assert 10 <= len(opener.tries) <= 15 * len(Traffic)
     assert len(caplog.records) <= 10
 
 
 @simulated(seeds=range(20))
-async def test_a_flapping_connection_is_opened_twice_a_second_at_most() -> None:
+async def test_a_flapping_connection_is_opened_at_most_twice_a_second() -> None:
     opener = FakeOpener()
     async with (
         make(opener, reconnect_backoff_ms=0, reconnect_backoff_max_ms=1) as brokers,
         asyncio.TaskGroup() as group,
     ):
-        flapping = [cut_for_ever(opener), ask_for_ever(brokers, Traffic.FETCH)]
+        flapping = [cut_forever(opener), request_forever(brokers, Traffic.FETCH)]
         tasks = [group.create_task(work) for work in flapping]
         await asyncio.sleep(60)
         for task in tasks:
@@ -223,7 +227,7 @@ async def test_a_flapping_connection_is_opened_twice_a_second_at_most() -> None:
 
 
 @simulated(seeds=range(20))
-async def test_a_node_that_is_well_for_one_kind_is_not_stormed_for_another() -> None:
+async def test_a_healthy_traffic_does_not_reset_the_backoff_of_another() -> None:
     opener = FakeOpener()
     async with make(opener) as brokers:
         await brokers.connection(K, Traffic.FETCH)
@@ -235,7 +239,7 @@ async def test_a_node_that_is_well_for_one_kind_is_not_stormed_for_another() -> 
 
 
 @simulated(seeds=range(20))
-async def test_a_connection_that_lasted_is_replaced_soon() -> None:
+async def test_a_long_lived_connection_is_replaced_without_backoff() -> None:
     opener = FakeOpener()
     async with make(opener) as brokers:
         loop = asyncio.get_running_loop()
@@ -252,7 +256,7 @@ async def test_a_connection_that_lasted_is_replaced_soon() -> None:
 
 
 @simulated(seeds=range(20))
-async def test_connections_that_break_together_are_one_trouble() -> None:
+async def test_connections_that_break_together_count_as_one_failure() -> None:
     opener = FakeOpener()
     async with make(opener, reconnect_backoff_ms=1000, reconnect_backoff_max_ms=8000) as brokers:
         loop = asyncio.get_running_loop()
@@ -262,13 +266,13 @@ async def test_connections_that_break_together_are_one_trouble() -> None:
         for wire in opener.wires:
             wire.connection.connection_lost(ConnectionResetError("cut"))
         start = loop.time()
-        for traffic in Traffic:  # one after the other: the second finds the node well again
+        for traffic in Traffic:  # one after the other, so the second one finds a healthy node
             await brokers.connection(K, traffic)
         assert 0.8 <= loop.time() - start <= 1
 
 
 @simulated(seeds=range(20))
-async def test_who_owes_an_answer_is_the_last_to_be_asked_for_a_while() -> None:
+async def test_a_suspect_broker_is_the_last_choice_for_some_time() -> None:
     async with make(FakeOpener()) as brokers:
         brokers.mark_suspect(K)
         assert brokers.preference_key(K) > brokers.preference_key(ELSEWHERE)
@@ -280,11 +284,11 @@ async def test_who_owes_an_answer_is_the_last_to_be_asked_for_a_while() -> None:
 
 
 @simulated(seeds=range(20))
-async def test_a_node_is_found_again_once_it_is_back() -> None:
+async def test_a_recovered_node_is_connected_within_a_second() -> None:
     opener = FakeOpener()
     opener.fails = unreachable
     async with make(opener) as brokers:
-        await ask_for(300, brokers)
+        await request_for(300, brokers)
         opener.fails = lambda address: None
         back = asyncio.get_running_loop().time()
         async with asyncio.TaskGroup() as group:
@@ -295,7 +299,7 @@ async def test_a_node_is_found_again_once_it_is_back() -> None:
 
 
 @simulated(seeds=range(20))
-async def test_a_refused_login_fails_the_caller_and_waits_like_any_failure() -> None:
+async def test_a_refused_login_fails_the_caller_and_causes_a_backoff() -> None:
     opener = FakeOpener()
     opener.fails = lambda address: WrongCredentials(address, "no")
     async with make(opener, reconnect_backoff_ms=4_000, reconnect_backoff_max_ms=4_000) as brokers:
@@ -310,7 +314,7 @@ async def test_a_refused_login_fails_the_caller_and_waits_like_any_failure() -> 
 
 
 @simulated(seeds=range(20))
-async def test_an_idle_connection_is_replaced_without_a_wait_or_a_word(
+async def test_a_closed_idle_connection_is_replaced_silently_without_backoff(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     opener = FakeOpener()
@@ -325,7 +329,7 @@ async def test_an_idle_connection_is_replaced_without_a_wait_or_a_word(
 
 
 @simulated(seeds=range(20))
-async def test_a_connection_whose_login_runs_out_is_replaced_and_drained() -> None:
+async def test_a_connection_whose_login_expires_is_replaced_and_drained() -> None:
     opener = FakeOpener()
     async with make(opener) as brokers, asyncio.TaskGroup() as group:
         first = await brokers.connection(K, Traffic.CONTROL)
@@ -339,7 +343,7 @@ async def test_a_connection_whose_login_runs_out_is_replaced_and_drained() -> No
 
 
 @simulated(seeds=range(20))
-async def test_leaving_the_block_closes_everything_and_frees_all_who_wait() -> None:
+async def test_leaving_the_block_closes_connections_and_fails_callers() -> None:
     opener = FakeOpener()
     opener.takes = 1
     brokers = make(opener)
@@ -364,7 +368,7 @@ async def closed_meanwhile(brokers: BrokerPool) -> None:
 
 
 @simulated(seeds=range(20))
-async def test_errors_of_the_block_come_out_as_they_are() -> None:
+async def test_errors_of_the_block_are_raised_unchanged() -> None:
     with pytest.raises(ConnectionLost):
         await fail(make(FakeOpener()))
     async with asyncio.TaskGroup() as group:
@@ -386,14 +390,14 @@ async def stay(brokers: BrokerPool) -> None:
         await asyncio.sleep(3600)
 
 
-def mistaken(address: Address) -> ConsumerError | None:
+def raise_unexpected(address: Address) -> ConsumerError | None:
     raise TypeError(address)
 
 
 @simulated(seeds=range(20))
-async def test_a_mistake_in_an_opener_is_not_hidden() -> None:
+async def test_an_unexpected_error_of_an_opener_is_raised() -> None:
     opener = FakeOpener()
-    opener.fails = mistaken
+    opener.fails = raise_unexpected
     with pytest.raises(ExceptionGroup) as caught:
         async with make(opener) as brokers:
             await brokers.connection(K, Traffic.FETCH)
@@ -402,7 +406,7 @@ async def test_a_mistake_in_an_opener_is_not_hidden() -> None:
 
 
 @simulated(seeds=range(20))
-async def test_many_slots_to_a_dead_node_fail_with_one_try_not_one_after_the_other() -> None:
+async def test_many_slots_to_a_dead_node_share_one_attempt() -> None:
     opener = FakeOpener()
     opener.fails = unreachable
     async with make(opener) as brokers:
@@ -418,7 +422,7 @@ async def test_many_slots_to_a_dead_node_fail_with_one_try_not_one_after_the_oth
 
 
 @simulated(seeds=range(20))
-async def test_a_slot_that_is_closed_while_it_opens_leaves_no_connection() -> None:
+async def test_a_slot_closed_during_its_opening_leaves_no_connection() -> None:
     opener = FakeOpener()
     opener.takes = 1.0
     async with make(opener) as brokers:
@@ -436,7 +440,7 @@ async def test_a_slot_that_is_closed_while_it_opens_leaves_no_connection() -> No
 
 
 @simulated(seeds=range(20))
-async def test_when_the_one_who_tries_gives_up_another_tries() -> None:
+async def test_another_slot_opens_a_connection_after_the_first_is_closed() -> None:
     opener = FakeOpener()
     opener.takes = 1.0
     async with make(opener) as brokers, asyncio.TaskGroup() as group:

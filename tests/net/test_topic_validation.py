@@ -16,7 +16,7 @@ ILLEGAL = ["../../x", "..", ".", "a/b", "a b", "a\n", "a:b", "ü", "\0", "t" * 2
 
 
 def read(*names: str, code: int = 0) -> MetadataReader:
-    """A reader that has read an answer with these topics, and wants all of them."""
+    """Return a reader of a response with these topics, all of which were requested."""
     body = metadata_answer({1: ("a", 1)}, {name: (None, code, {}) for name in names})
     reader = MetadataReader(body[1:], 12, names)
     for _ in reader.steps():
@@ -25,21 +25,21 @@ def read(*names: str, code: int = 0) -> MetadataReader:
 
 
 @pytest.mark.parametrize("name", ILLEGAL)
-def test_a_topic_that_kafka_does_not_allow_is_left_out(name: str) -> None:
+def test_an_illegal_topic_name_is_ignored(name: str) -> None:
     reader = read("t", name)
     assert list(reader.metadata.topics) == list(reader.names) == ["t"]
-    with pytest.raises(InvalidTopic):  # the answer to a request for that name
+    with pytest.raises(InvalidTopic):  # the response to a request for that name
         read(name, code=InvalidTopic.code).metadata.leader(TopicPartition(name, 0))
 
 
 @pytest.mark.parametrize(
     "name", ["t", "T-1_x.y", "t" * 249, "...", ".hidden", "__consumer_offsets"]
 )
-def test_a_topic_that_kafka_allows_is_kept(name: str) -> None:
+def test_a_legal_topic_name_is_kept(name: str) -> None:
     assert list(read(name).metadata.topics) == [name]
 
 
-def test_a_flood_of_illegal_names_is_logged_in_a_few_lines(
+def test_the_log_lines_of_illegal_names_are_limited(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topic_validation, "_ignored", itertools.count(1))

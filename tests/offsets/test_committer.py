@@ -28,7 +28,7 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class SlowStore(OffsetStore):
-    """Takes a second for each commit, and keeps what `fate` does not refuse, at the end of it."""
+    """A store that takes a second for each commit, and refuses partitions in `refused`."""
 
     def __init__(self) -> None:
         self.offsets: dict[TopicPartition, int] = {}
@@ -71,12 +71,12 @@ async def running(committer: Committer) -> AsyncIterator[asyncio.TaskGroup]:
 
 
 async def turn() -> None:
-    """Let others act until they all wait."""
+    """Let other tasks run until all of them wait."""
     await asyncio.sleep(0.1)
 
 
 @simulated(seeds=range(20), limit=1000)
-async def test_what_is_asked_for_during_a_commit_becomes_one_commit() -> None:
+async def test_requests_during_a_commit_are_merged_into_one_commit() -> None:
     store = SlowStore()
     committer = Committer(store)
     async with running(committer) as group:
@@ -94,7 +94,7 @@ async def test_what_is_asked_for_during_a_commit_becomes_one_commit() -> None:
 
 
 @simulated(seeds=range(20), limit=1000)
-async def test_a_late_commit_does_not_go_back_but_a_rewind_does() -> None:
+async def test_only_a_rewind_commits_a_smaller_offset() -> None:
     store = SlowStore()
     committer = Committer(store)
     async with running(committer) as group:
@@ -107,15 +107,15 @@ async def test_a_late_commit_does_not_go_back_but_a_rewind_does() -> None:
         assert store.offsets[P0] == 4
         group.create_task(committer.commit({P0: 8}))
         await turn()
-        await committer.commit({P0: 2}, rewind=True)  # while a larger one is on its way
+        await committer.commit({P0: 2}, rewind=True)  # while a larger offset is in flight
         assert store.offsets[P0] == 2
         committer.forget([P0])
-        await committer.commit({P0: 1})  # the owner is a new one
+        await committer.commit({P0: 1})  # by a new owner
         assert store.offsets[P0] == 1
 
 
 @simulated(seeds=range(20), limit=1000)
-async def test_after_a_failure_a_smaller_offset_still_brings_the_larger_one() -> None:
+async def test_a_failed_larger_offset_is_committed_with_a_later_commit() -> None:
     store = SlowStore()
     committer = Committer(store)
     async with running(committer):
@@ -130,7 +130,7 @@ async def test_after_a_failure_a_smaller_offset_still_brings_the_larger_one() ->
 
 
 @simulated(seeds=range(20), limit=1000)
-async def test_each_waiter_hears_of_its_own_partitions_only() -> None:
+async def test_each_caller_gets_errors_of_its_own_partitions_only() -> None:
     store = SlowStore()
     committer = Committer(store)
     store.refused = {P1: TopicAccessDenied("t")}
@@ -153,12 +153,12 @@ async def test_each_waiter_hears_of_its_own_partitions_only() -> None:
     assert results["good"] is None
     assert isinstance(results["bad"], TopicAccessDenied)
     assert isinstance(results["both"], PartlyCommitted)
-    assert results["bad"] is not store.refused[P1]  # each has a traceback of its own
+    assert results["bad"] is not store.refused[P1]  # each error has its own traceback
     assert (committer.failures, dict(committer.committed)) == (1, {P0: 1})
 
 
 @simulated(seeds=range(20), limit=1000)
-async def test_a_partition_that_is_forgotten_is_not_committed_and_nobody_fails() -> None:
+async def test_commits_of_a_forgotten_partition_are_dropped_without_errors() -> None:
     store = SlowStore()
     committer = Committer(store)
     async with running(committer) as group:
@@ -167,7 +167,7 @@ async def test_a_partition_that_is_forgotten_is_not_committed_and_nobody_fails()
         await turn()
         second = group.create_task(committer.commit({P0: 2, P2: 2}))
         await turn()
-        committer.forget([P0])  # it is in the commit that does not come to an end, and in the next
+        committer.forget([P0])  # the partition is in the commit in flight and in the next one
         committer.forget([P0])
         await turn()
         assert store.asked == [{P0: 1, P1: 1}, {P1: 1}]
@@ -186,7 +186,7 @@ async def test_a_partition_that_is_forgotten_is_not_committed_and_nobody_fails()
 
 
 @simulated(seeds=range(20), limit=1000)
-async def test_who_gives_up_waiting_loses_no_commit() -> None:
+async def test_a_cancelled_caller_loses_no_commit() -> None:
     store = SlowStore()
     committer = Committer(store)
     async with running(committer):
@@ -200,7 +200,7 @@ async def test_who_gives_up_waiting_loses_no_commit() -> None:
 
 
 @simulated(seeds=range(20), limit=1000)
-async def test_when_it_stops_nobody_waits_for_ever() -> None:
+async def test_a_stopped_committer_fails_its_callers() -> None:
     store = SlowStore()
     committer = Committer(store)
     messages: list[str] = []
@@ -224,7 +224,7 @@ async def test_when_it_stops_nobody_waits_for_ever() -> None:
 
 
 @simulated(seeds=range(5), limit=1000)
-async def test_a_mistake_in_a_store_ends_the_committer_loudly() -> None:
+async def test_an_unexpected_error_of_a_store_ends_the_committer() -> None:
     class Broken(SlowStore):
         def keep(self, offsets: Offsets) -> None:
             raise TimeoutError("a mistake")
@@ -237,7 +237,7 @@ async def test_a_mistake_in_a_store_ends_the_committer_loudly() -> None:
 
 
 @simulated(seeds=range(5), limit=1000)
-async def test_what_was_loaded_is_known_and_may_be_gone_back_behind() -> None:
+async def test_a_commit_may_be_smaller_than_the_loaded_offset() -> None:
     store = SlowStore()
     store.offsets = {P0: 100}
     committer = Committer(store)
@@ -252,14 +252,14 @@ async def test_what_was_loaded_is_known_and_may_be_gone_back_behind() -> None:
         with pytest.raises(ConfigError, match="offset -1"):
             await committer.commit({P0: -1})
         with pytest.raises(TypeError):
-            committer.committed[P0] = 1  # type: ignore[index] # it is the committer's own
+            committer.committed[P0] = 1  # type: ignore[index] # read-only
 
 
 # --- schedules -----------------------------------------------------------------------------------
 
 
 class World(SlowStore):
-    """A store that is slow, fails, or does not answer; partitions that come and go; its checks."""
+    """A store that is slow, fails or hangs, with partitions that change owners, and checks."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -269,7 +269,7 @@ class World(SlowStore):
         self.positions = dict.fromkeys(PARTITIONS, 0)
         self.start = dict.fromkeys(PARTITIONS, 0)
         self.lost_at = dict.fromkeys(PARTITIONS, -1.0)
-        self.tested = dict.fromkeys(PARTITIONS, 0)  # how often each was lost
+        self.tested = dict.fromkeys(PARTITIONS, 0)  # losses of each partition
         self.ended = self.failed = self.gave_up = 0
 
     async def pause(self) -> None:
@@ -286,7 +286,7 @@ class World(SlowStore):
             some = self.chance.sample(PARTITIONS, self.chance.randrange(4))
             self.refused = dict.fromkeys(some, ConnectionLost("k:1", "it broke"))
         for tp, offset in offsets.items():
-            # what is forgotten at this very moment may have reached the store
+            # a partition forgotten at this moment may have reached the store
             assert self.lost_at[tp] in (-1.0, now), "a commit of a partition that was lost"
             if self.lost_at[tp] == -1.0:
                 assert offset >= self.offsets.get(tp, 0), "it went back"
@@ -330,7 +330,7 @@ class World(SlowStore):
                 if self.chance.random() < 0.15:
                     self.change_owner()
                 await asyncio.sleep(self.chance.random() * self.chance.choice((0, 0.1, 2)))
-            self.committer.forget(PARTITIONS)  # what hangs is withdrawn
+            self.committer.forget(PARTITIONS)  # hanging commits are withdrawn
             self.tested = {tp: count + 1 for tp, count in self.tested.items()}
             self.calm = True
             await self.committer.flush()
@@ -345,7 +345,7 @@ def play(seeds: range) -> list[World]:
     worlds: list[World] = []
     for seed in seeds:
         try:
-            run(lambda: _play(seed, worlds), seed=seed, limit=100_000)  # noqa: B023 - at once
+            run(lambda: _play(seed, worlds), seed=seed, limit=100_000)  # noqa: B023 - called in the same iteration
         except BaseException as error:
             error.add_note(f"This was seed {seed}.")
             raise
@@ -357,7 +357,7 @@ async def _play(seed: int, worlds: list[World]) -> None:
     await worlds[-1].play()
 
 
-def test_whatever_happens_no_commit_overlaps_goes_back_or_is_of_a_lost_partition() -> None:
+def test_commits_never_overlap_go_back_or_contain_lost_partitions() -> None:
     worlds = play(range(200))
     for count in ("failed", "gave_up"):
         assert sum(getattr(world, count) for world in worlds) > 500

@@ -42,13 +42,13 @@ class Memory(OffsetStore):
             raise commit_error(offsets, failed)
 
 
-async def test_the_larger_offset_counts() -> None:
+async def test_the_larger_offset_is_loaded() -> None:
     dual = DualOffsets(Memory({A: 5, B: 1}), Memory({A: 3, C: 0}))
     missing = TopicPartition("d", 0)
     assert await dual.load(iter([A, B, C, missing])) == {A: 5, B: 1, C: 0, missing: None}
 
 
-async def test_what_the_first_refuses_does_not_reach_the_second() -> None:
+async def test_partitions_refused_by_the_first_store_skip_the_second() -> None:
     first, second = Memory({A: 1}, {A: TopicAccessDenied("a")}), Memory({A: 1})
     with pytest.raises(PartlyCommitted) as excinfo:
         await DualOffsets(first, second).commit({A: 2, B: 2})
@@ -59,7 +59,7 @@ async def test_what_the_first_refuses_does_not_reach_the_second() -> None:
     assert len(second.asked) == 1
 
 
-async def test_what_the_second_refuses_is_reported_although_the_first_has_it() -> None:
+async def test_partitions_refused_by_the_second_store_are_reported() -> None:
     first, second = Memory({}), Memory({}, {B: NoAuth("/b")})
     with pytest.raises(PartlyCommitted) as excinfo:
         await DualOffsets(first, second).commit({A: 2, B: 2})
@@ -76,5 +76,5 @@ async def test_the_refusals_of_both_are_reported_together() -> None:
         await DualOffsets(first, second).commit({A: 2, B: 2, C: 2})
     assert list(excinfo.value.failed) == [A, B]
     assert not excinfo.value.retriable
-    with pytest.raises(NoAuth):  # rather than what time may mend
+    with pytest.raises(NoAuth):  # rather than the retriable error
         await DualOffsets(first, second).commit({A: 2, B: 2})

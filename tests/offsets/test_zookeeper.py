@@ -37,25 +37,25 @@ def opened(fake: FakeZooKeeper, seed: int = 0, **options: Any) -> ZooKeeperSessi
 
 
 def offsets_of(session: ZooKeeperSession, **options: Any) -> ZooKeeperOffsets:
-    """As the member has them that claimed its partitions in the session that there is now."""
+    """Return the store of a member that claimed its partitions in the current session."""
     epoch = session.epoch
     settings: dict[str, Any] = {"epoch": lambda: epoch, "randomness": Random(1)}
     return ZooKeeperOffsets(session, "g", **settings | options)
 
 
-def there(fake: FakeZooKeeper) -> dict[str, bytes | None]:
+def nodes_of(fake: FakeZooKeeper) -> dict[str, bytes | None]:
     nodes = fake.tree.nodes
     return {path: node.data for path, node in nodes.items() if path.startswith("/consumers")}
 
 
 @simulated(seeds=range(20))
-async def test_offsets_are_written_as_the_classic_consumer_writes_them() -> None:
+async def test_offsets_are_written_as_by_the_classic_consumer() -> None:
     fake = FakeZooKeeper(randomness=Random(7))
     async with opened(fake) as session:
         offsets = offsets_of(session)
         assert await offsets.load([P0, P1]) == {P0: None, P1: None}
         await offsets.commit({P0: 250, P1: 0, TopicPartition("other", 7): 2**63 - 1})
-        assert there(fake) == {
+        assert nodes_of(fake) == {
             "/consumers": None,
             "/consumers/g": None,
             ROOT: None,
@@ -70,7 +70,7 @@ async def test_offsets_are_written_as_the_classic_consumer_writes_them() -> None
 
 
 @simulated(seeds=range(20))
-async def test_only_what_differs_is_written_and_it_may_go_back() -> None:
+async def test_only_changed_offsets_are_written_and_may_be_smaller() -> None:
     fake = FakeZooKeeper(randomness=Random(7))
     async with opened(fake) as session:
         offsets = offsets_of(session)
@@ -81,7 +81,7 @@ async def test_only_what_differs_is_written_and_it_may_go_back() -> None:
         await offsets.commit({P0: 1, P1: 2})
         assert session.requests == before + 1
         await offsets.commit({P0: 0})
-        assert there(fake)[f"{ROOT}/t/0"] == b"0"
+        assert nodes_of(fake)[f"{ROOT}/t/0"] == b"0"
         again = offsets_of(session)
         await again.load([P0, P1])
         before = session.requests
@@ -90,7 +90,7 @@ async def test_only_what_differs_is_written_and_it_may_go_back() -> None:
 
 
 @simulated(seeds=range(1))
-async def test_many_partitions_take_as_long_as_one() -> None:
+async def test_many_partitions_are_loaded_and_committed_concurrently() -> None:
     fake = FakeZooKeeper(randomness=Random(7), latency=(0.1, 0.1))
     many = {TopicPartition(f"t{n % 50}", n): n for n in range(1200)}
     loop = asyncio.get_running_loop()
@@ -99,7 +99,7 @@ async def test_many_partitions_take_as_long_as_one() -> None:
         for step in (offsets.load(many), offsets.commit(many)):
             began = loop.time()
             await step
-            assert loop.time() - began < 10  # virtual seconds; a round trip takes 0.2
+            assert loop.time() - began < 10  # virtual seconds, with round trips of 0.2
         assert await offsets_of(session).load(many) == many
 
 
@@ -108,7 +108,7 @@ async def test_many_partitions_take_as_long_as_one() -> None:
     [b"abc", b"-5", b"18446744073709551616", b"9223372036854775808", b"", None, b" 7", b"+7",
      b"7\n", b"1_0", "٧".encode(), b"9" * 10**6, b'{"offset":7}'],
 )  # fmt: skip
-def test_what_is_no_offset_is_reported_and_written_over(
+def test_an_invalid_offset_is_reported_and_overwritten(
     data: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     @simulated(seeds=range(1))
@@ -122,7 +122,7 @@ def test_what_is_no_offset_is_reported_and_written_over(
             with caplog.at_level(logging.WARNING, "asyncconsumer.offsets"):
                 assert await offsets.load([P0, P1]) == {P0: None, P1: 7}
             await offsets.commit({P0: 5})
-            assert there(fake)[f"{ROOT}/t/0"] == b"5"
+            assert nodes_of(fake)[f"{ROOT}/t/0"] == b"5"
 
     main()
     (line,) = [record.getMessage() for record in caplog.records]
@@ -132,20 +132,20 @@ def test_what_is_no_offset_is_reported_and_written_over(
 
 
 @pytest.mark.parametrize("offset", [-1, 2**63, 1.5, True, None, "7"])
-def test_what_can_be_no_offset_is_refused(offset: Any) -> None:
+def test_invalid_offsets_are_refused(offset: Any) -> None:
     @simulated(seeds=range(1))
     async def main() -> None:
         fake = FakeZooKeeper(randomness=Random(7))
         async with opened(fake) as session:
             with pytest.raises(ConfigError, match=r"offset .* of t\[1\] is invalid"):
                 await offsets_of(session).commit({P0: 1, P1: offset})
-            assert there(fake) == {}
+            assert nodes_of(fake) == {}
 
     main()
 
 
 @simulated(seeds=range(5))
-async def test_nothing_is_committed_for_a_member_without_a_claim() -> None:
+async def test_commits_without_a_claim_are_refused() -> None:
     fake = FakeZooKeeper(randomness=Random(7))
     async with opened(fake) as session:
         with pytest.raises(NothingClaimed, match="group 'g'"):
@@ -159,17 +159,17 @@ async def test_nothing_is_committed_for_a_member_without_a_claim() -> None:
             await offsets.commit({P0: 2})
         await session.connected.wait()
         with pytest.raises(SessionExpired, match="epoch 1 is over"):
-            await idle.commit({P0: 1})  # though there is nothing to write
+            await idle.commit({P0: 1})  # although no offset has changed
         with pytest.raises(SessionExpired, match="epoch 1 is over"):
             await offsets.commit({P0: 2})
-        assert there(fake)[f"{ROOT}/t/0"] == b"1"
+        assert nodes_of(fake)[f"{ROOT}/t/0"] == b"1"
         await offsets_of(session).commit({P0: 2})
-        assert there(fake)[f"{ROOT}/t/0"] == b"2"
+        assert nodes_of(fake)[f"{ROOT}/t/0"] == b"2"
 
 
 @pytest.mark.parametrize("opcode", [SET, CREATE])
 @pytest.mark.parametrize("fate", [Fate.LOST_BEFORE, Fate.LOST_AFTER])
-def test_what_was_written_before_a_connection_broke_is_not_written_again(
+def test_offsets_written_before_a_connection_loss_are_not_rewritten(
     fate: Fate, opcode: int
 ) -> None:
     @simulated(seeds=range(20))
@@ -189,7 +189,7 @@ def test_what_was_written_before_a_connection_broke_is_not_written_again(
                 await offsets.commit({P0: 1, P1: 1, P2: 1})
             fake.on_write = lose
             await offsets.commit({P0: 3, P1: 3, P2: 3})
-            assert [there(fake)[f"{ROOT}/t/{n}"] for n in range(3)] == [b"3"] * 3
+            assert [nodes_of(fake)[f"{ROOT}/t/{n}"] for n in range(3)] == [b"3"] * 3
             assert session.epoch == 1
         done = 2 if fate is Fate.LOST_AFTER else 1
         assert seen[:2] == [f"{ROOT}/t/0", f"{ROOT}/t/1"]
@@ -200,7 +200,7 @@ def test_what_was_written_before_a_connection_broke_is_not_written_again(
 
 
 @simulated(seeds=range(20), limit=1000)
-async def test_a_commit_without_a_connection_ends() -> None:
+async def test_a_commit_without_a_connection_times_out() -> None:
     fake = FakeZooKeeper(randomness=Random(7))
     async with opened(fake, session_timeout_ms=600_000, connection_timeout_ms=1_000) as session:
         offsets = offsets_of(session, patience_ms=5_000)
@@ -210,30 +210,32 @@ async def test_a_commit_without_a_connection_ends() -> None:
             await offsets.commit({P0: 2, P1: 2})
         fake.start()
         await offsets.commit({P0: 1})
-        assert there(fake)[f"{ROOT}/t/0"] == b"1"
+        assert nodes_of(fake)[f"{ROOT}/t/0"] == b"1"
         await offsets.commit({P1: 2})
 
 
 @simulated(seeds=range(50))
-async def test_a_commit_that_was_given_up_is_not_taken_for_what_is_there() -> None:
+async def test_a_cancelled_commit_does_not_count_as_written_or_unwritten() -> None:
     loop = asyncio.get_running_loop()
     fake = FakeZooKeeper(randomness=Random(7), latency=(0.1, 0.1))
     async with opened(fake) as session:
         offsets = offsets_of(session)
         await offsets.commit({P0: 1})
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout_at(loop.time() + 0.15):  # when it is written, unanswered
+            async with asyncio.timeout_at(
+                loop.time() + 0.15
+            ):  # after the write, before the response
                 await offsets.commit({P0: 2})
-        assert there(fake)[f"{ROOT}/t/0"] == b"2"
+        assert nodes_of(fake)[f"{ROOT}/t/0"] == b"2"
         await offsets.commit({P0: 1})
-        assert there(fake)[f"{ROOT}/t/0"] == b"1"
+        assert nodes_of(fake)[f"{ROOT}/t/0"] == b"1"
 
 
 @simulated(seeds=range(20))
-async def test_a_node_that_somebody_makes_or_takes_away_meanwhile_is_written_all_the_same() -> None:
+async def test_nodes_created_or_deleted_during_a_commit_are_written() -> None:
     fake = FakeZooKeeper(randomness=Random(7))
 
-    def meddle(session_id: int, request: Any) -> Fate:
+    def create_meanwhile(session_id: int, request: Any) -> Fate:
         if request.opcode == CREATE and request.path == f"{ROOT}/t/0":
             fake.on_write = lambda session_id, request: Fate.DONE
             fake.apply(create(request.path, b"40", acl=()).request)
@@ -242,17 +244,17 @@ async def test_a_node_that_somebody_makes_or_takes_away_meanwhile_is_written_all
     async with opened(fake) as session:
         offsets = offsets_of(session)
         await offsets.commit({P1: 1})
-        fake.on_write = meddle
+        fake.on_write = create_meanwhile
         await offsets.commit({P0: 41, P1: 2})
-        assert there(fake)[f"{ROOT}/t/0"] == b"41"
+        assert nodes_of(fake)[f"{ROOT}/t/0"] == b"41"
         for path in (f"{ROOT}/t/0", f"{ROOT}/t/1", f"{ROOT}/t"):
             fake.apply(delete(path).request)
         await offsets.commit({P0: 42})
-        assert there(fake)[f"{ROOT}/t/0"] == b"42"
+        assert nodes_of(fake)[f"{ROOT}/t/0"] == b"42"
 
 
 class Turns:
-    """Members that own a partition in turns, and lose it whenever a session ends."""
+    """Members that own a partition alternately, and lose it when their session ends."""
 
     owner = "/consumers/g/owners/t/0"
 
@@ -263,12 +265,12 @@ class Turns:
         self.commits = self.expired = 0
 
     def check(self, session_id: int, request: Any) -> Fate:
-        """Only the owner writes the offset, and it never goes back."""
+        """Check that only the owner writes the offset, and that it never decreases."""
         if request.path == f"{ROOT}/t/0":
             owner = self.fake.tree.nodes.get(self.owner)
             assert owner is not None
             assert owner.owner == session_id
-            assert int(request.data) >= int(there(self.fake).get(request.path) or 0)
+            assert int(request.data) >= int(nodes_of(self.fake).get(request.path) or 0)
         return self.chance.choices(list(Fate), (16, 1, 1))[0]
 
     async def member(self, session: ZooKeeperSession) -> None:
@@ -311,7 +313,7 @@ class Turns:
                 group.create_task(work)
 
 
-def test_only_who_owns_a_partition_writes_its_offset_and_none_goes_back() -> None:
+def test_only_the_owner_writes_an_offset_which_never_decreases() -> None:
     expired = 0
     for seed in range(60):
         turns = Turns(seed)

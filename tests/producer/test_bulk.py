@@ -27,7 +27,7 @@ async def send_one_by_one(producer: Producer, records: list[BulkRecord]) -> None
 
 
 @simulated(seeds=range(3))
-async def test_records_go_where_single_ones_go() -> None:
+async def test_bulk_records_have_the_partitions_and_order_of_single_records() -> None:
     keyed = [(b"k%d" % (n % 50), b"%d" % n, (("h", b"1"),), None) for n in range(3_500)]
     placed = [(None, b"p%d" % n, (), n % 4) for n in range(20)]
     async with open_producer(max_batch_bytes=2_000) as (cluster, producer):
@@ -53,7 +53,7 @@ async def test_records_without_a_key_are_spread_over_the_partitions() -> None:
 
 
 @simulated(seeds=range(3))
-async def test_a_full_buffer_is_waited_for() -> None:
+async def test_bulk_sends_wait_for_a_full_buffer() -> None:
     async with open_producer(max_buffered_bytes=1_000) as (cluster, producer):
         await send_bulk(producer, [("t", b"k", b"%d" % n, (), None) for n in range(5_000)])
         assert producer._buffer.used < 50_000

@@ -44,7 +44,7 @@ def written(cluster: CompleteCluster) -> list[bytes | None]:
 
 
 @simulated(seeds=range(5))
-async def test_the_first_batches_keep_their_order_if_the_first_of_them_fails() -> None:
+async def test_batches_keep_their_order_if_the_first_one_fails() -> None:
     numbers = [b"%03d" % number for number in range(100)]
     async with open_producer(max_batch_bytes=200) as (cluster, producer):
         cluster.fail_next(PRODUCE.key, NotEnoughReplicas.code, times=1)
@@ -56,8 +56,8 @@ async def test_the_first_batches_keep_their_order_if_the_first_of_them_fails() -
 
 @pytest.mark.parametrize("linger_ms", [0, 600_000])
 @simulated(seeds=range(5))
-async def test_a_withdrawn_record_is_not_written_and_the_others_are(linger_ms: int) -> None:
-    """In a batch that takes more records, and in one that was sent and failed."""
+async def test_a_withdrawn_record_is_not_written_and_other_records_are(linger_ms: int) -> None:
+    """The batch may be open for more records, or sent and failed."""
     async with open_producer(linger_ms=linger_ms) as (cluster, producer):
         await producer.send("t", b"first")
         await producer.flush()
@@ -107,7 +107,7 @@ async def test_a_record_of_a_transaction_cannot_be_withdrawn() -> None:
 
 
 @simulated(seeds=range(3))
-async def test_why_records_wait_is_reported() -> None:
+async def test_the_last_error_of_waiting_records_is_reported() -> None:
     async with open_producer() as (cluster, producer):
         assert await producer.partitions_for("t") == [0]
         cluster.kill(1)
@@ -122,7 +122,7 @@ async def test_why_records_wait_is_reported() -> None:
 
 @pytest.mark.parametrize("created", [False, True])
 @simulated(seeds=range(3))
-async def test_partitions_are_those_of_a_topic_that_is_there_or_is_created(created: bool) -> None:
+async def test_partitions_for_a_missing_topic_creates_it_or_fails(created: bool) -> None:
     async with open_producer(topic_partitions=2 if created else None) as (_, producer):
         if created:
             assert await producer.partitions_for("new") == [0, 1]

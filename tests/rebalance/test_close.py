@@ -15,7 +15,7 @@ GRACE = 10.0
 
 
 class Step:
-    """Something to do at the end, which takes so long, and may be cut short."""
+    """A step of close that takes some time and may be cancelled."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -35,7 +35,7 @@ async def closed_after(stop: Step, flush: Step, leave: Step) -> float:
     async def forever() -> None:
         await asyncio.Event().wait()
 
-    idle = asyncio.Event()  # a rebalance is under way
+    idle = asyncio.Event()  # a rebalance is running
     rebalancer = SimpleNamespace(
         run=forever,
         stop=stop,
@@ -56,9 +56,9 @@ async def closed_after(stop: Step, flush: Step, leave: Step) -> float:
 
 @simulated([1])
 @pytest.mark.parametrize("hanging", [(1, 1, 1), (1, 0, 0), (1, 1, 0), (0, 1, 1), (0, 0, 1)])
-async def test_all_steps_together_stay_within_the_grace(hanging: tuple[int, ...]) -> None:
+async def test_all_steps_of_close_together_stay_within_the_grace(hanging: tuple[int, ...]) -> None:
     steps = [Step(1000.0 if hangs else 0.5) for hangs in hanging]
     assert await closed_after(*steps) <= GRACE
     for step, hangs in zip(steps, hanging, strict=True):
         assert step.done != bool(hangs)
-        assert step.grace >= (1.0 if hangs else 0.5)  # each of them had its time
+        assert step.grace >= (1.0 if hangs else 0.5)  # each step had its share of the grace

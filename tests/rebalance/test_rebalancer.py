@@ -33,13 +33,13 @@ class Scripted:
         self.log: list[str] = []
         self.script = list(assignments)
         self.lost = False
-        self.due = False  # another assignment, before this one is dealt with
-        self.lost_by_then = False  # when something was committed
+        self.due = False  # a newer assignment while the current one is processed
+        self.lost_by_then = False  # set by a commit
         self.deadline = inf
         self.last_heartbeat = 0.0
         self.offsets: dict[TopicPartition, int | None] = {}
         self.began: dict[TopicPartition, int] = {}
-        self.looks = 0  # at where all of them began
+        self.scans = 0  # the start offsets of all partitions
         self.trouble: list[ConsumerError] = []
         self.targets: Mapping[TopicPartition, FetchTarget] = {}
         self.events = EventBus()
@@ -75,7 +75,7 @@ class Scripted:
         pass
 
     def start_offsets(self) -> dict[TopicPartition, int]:
-        self.looks += 1
+        self.scans += 1
         return self.began
 
     def start_offset(self, partition: TopicPartition) -> int | None:
@@ -117,7 +117,7 @@ async def play(*assignments: Assignment, **options: Any) -> Scripted:
 
 
 @simulated(range(20))
-async def test_a_partition_is_given_up_only_after_it_is_no_longer_read_and_committed() -> None:
+async def test_a_partition_is_released_after_it_is_committed() -> None:
     script = await play(Assignment({A: 0, B: 0}), Assignment({A: 0}), Assignment({A: 0, C: 1}))
     assert script.log == [
         *("load", "starting", "read t[0] t[1]", "next 1"),
@@ -127,13 +127,13 @@ async def test_a_partition_is_given_up_only_after_it_is_no_longer_read_and_commi
 
 
 @simulated(range(20))
-async def test_what_was_lost_is_not_committed() -> None:
+async def test_lost_partitions_are_not_committed() -> None:
     script = await play(Assignment({A: 0, B: 0}), Assignment({}, lost=frozenset({A, B})))
     assert script.log[4:] == ["read nothing", "forget 2", "lost t[0] t[1]", "next 2"]
 
 
 @simulated(range(20))
-async def test_what_is_lost_while_it_is_committed_is_not_reported_as_revoked() -> None:
+async def test_a_partition_lost_during_its_commit_is_not_revoked() -> None:
     script = Scripted(Assignment({A: 0}), Assignment())
     script.lost_by_then = True
     await script.rebalancer.run()
@@ -141,25 +141,29 @@ async def test_what_is_lost_while_it_is_committed_is_not_reported_as_revoked() -
 
 
 @simulated([1])
-async def test_to_give_up_many_takes_no_more_looks_at_all_of_them_than_one() -> None:
+async def test_revoking_many_partitions_scans_them_as_often_as_one() -> None:
     many = dict.fromkeys((TopicPartition("t", number) for number in range(100)), 0)
     few, lots = await play(Assignment({A: 0}), Assignment()), await play(Assignment(many))
     await lots.rebalancer.stop()
-    assert lots.looks == few.looks
+    assert lots.scans == few.scans
 
 
 @simulated(range(20))
-async def test_reading_goes_on_at_the_committed_offset_or_where_the_policy_says() -> None:
+async def test_reading_starts_at_the_committed_offset_or_by_the_reset_policy() -> None:
     script = Scripted(Assignment({A: 0, B: 1, C: 1}, fresh=frozenset({C})))
     script.offsets = {A: 7}
     await script.rebalancer.run()
     starts = {tp: target.offset for tp, target in script.targets.items()}
-    assert starts == {A: 7, B: LATEST, C: EARLIEST}  # a topic that appeared meanwhile is not old
+    assert starts == {
+        A: 7,
+        B: LATEST,
+        C: EARLIEST,
+    }  # a topic that appeared meanwhile is read from its beginning
     assert script.targets[B].channel is script.streams[1].channel
 
 
 @simulated(range(20))
-async def test_what_stays_is_not_disturbed_and_what_moves_to_another_stream_is() -> None:
+async def test_only_partitions_that_change_their_stream_get_a_new_epoch() -> None:
     script = Scripted(Assignment({A: 0, B: 0}))
     await script.rebalancer.run()
     before = dict(script.targets)
@@ -171,13 +175,13 @@ async def test_what_stays_is_not_disturbed_and_what_moves_to_another_stream_is()
 
 
 @simulated(range(20))
-async def test_only_what_is_finished_is_committed() -> None:
+async def test_only_acknowledged_records_are_committed() -> None:
     script = Scripted(Assignment({A: 0}))
     await script.rebalancer.run()
     script.streams[0].channel.push(chunk(A, 0))
     records = aiter(script.streams[0])
     await anext(records)
-    await anext(records)  # the second is unfinished
+    await anext(records)  # the second record is unacknowledged
     assert script.rebalancer.finished() == {A: 1}
     script.log.clear()
     await script.rebalancer.stop()
@@ -186,7 +190,7 @@ async def test_only_what_is_finished_is_committed() -> None:
 
 
 @simulated(range(20))
-async def test_a_commit_that_fails_does_not_hold_up_the_rebalance() -> None:
+async def test_a_failed_commit_does_not_block_the_rebalance() -> None:
     script = Scripted(Assignment({A: 0}))
     await script.rebalancer.run()
     script.script, script.trouble = [Assignment({})], [LeaderNotAvailable("t")]
@@ -195,7 +199,7 @@ async def test_a_commit_that_fails_does_not_hold_up_the_rebalance() -> None:
 
 
 @simulated(range(20))
-async def test_offsets_are_asked_for_until_they_come() -> None:
+async def test_offsets_are_requested_until_they_are_loaded() -> None:
     script = Scripted(Assignment({A: 0}))
     script.trouble = [LeaderNotAvailable("t"), LeaderNotAvailable("t")]
     await script.rebalancer.run()
@@ -203,7 +207,7 @@ async def test_offsets_are_asked_for_until_they_come() -> None:
 
 
 @simulated(range(20))
-async def test_who_waits_for_offsets_does_not_keep_the_group_waiting() -> None:
+async def test_the_load_of_offsets_ends_when_a_rebalance_is_pending() -> None:
     script = Scripted(Assignment({A: 0}), Assignment({A: 0}))
     script.trouble = [UnstableOffsetCommit("t")]
     asyncio.get_running_loop().call_later(1.7, setattr, script, "due", True)
@@ -215,7 +219,7 @@ async def test_who_waits_for_offsets_does_not_keep_the_group_waiting() -> None:
 
 
 @simulated(range(20))
-async def test_an_error_that_time_does_not_mend_ends_it() -> None:
+async def test_a_final_error_ends_the_rebalancer() -> None:
     script = Scripted(Assignment({A: 0}))
     script.trouble = [ConsumerError("no")]
     with pytest.raises(ConsumerError, match="no"):
@@ -223,13 +227,13 @@ async def test_an_error_that_time_does_not_mend_ends_it() -> None:
 
 
 @simulated(range(20))
-async def test_without_auto_commit_nothing_is_committed() -> None:
+async def test_no_offset_is_committed_without_auto_commit() -> None:
     script = await play(Assignment({A: 0}), Assignment({}), auto_commit=False)
     assert not any(line.startswith("commit") for line in script.log)
 
 
 @simulated(range(20))
-async def test_a_failed_rebalance_is_raised_in_every_stream_and_goes_on() -> None:
+async def test_a_failed_rebalance_is_raised_in_every_stream() -> None:
     script = await play(Assignment({A: 0}, failure=LeaderNotAvailable("t")))
     for stream in script.streams:
         with pytest.raises(LeaderNotAvailable):
@@ -237,7 +241,7 @@ async def test_a_failed_rebalance_is_raised_in_every_stream_and_goes_on() -> Non
 
 
 @simulated(range(20))
-async def test_what_was_read_ahead_can_be_forgotten_and_read_again() -> None:
+async def test_read_again_restarts_a_stream_at_its_acknowledged_offset() -> None:
     script = Scripted(Assignment({A: 0, B: 1}))
     await script.rebalancer.run()
     script.streams[0].channel.push(chunk(A, 0))
@@ -252,7 +256,7 @@ async def test_what_was_read_ahead_can_be_forgotten_and_read_again() -> None:
 
 
 @simulated(range(20))
-async def test_where_reading_began_is_committed_though_nothing_was_read() -> None:
+async def test_the_start_offset_is_committed_without_a_record() -> None:
     script = Scripted(Assignment({A: 0}))
     script.began = {A: 40}  # the end of the log at the start
     await script.rebalancer.run()
@@ -262,7 +266,7 @@ async def test_where_reading_began_is_committed_though_nothing_was_read() -> Non
 
 
 @simulated(range(20))
-async def test_a_log_that_went_back_may_be_committed_again() -> None:
+async def test_smaller_offsets_are_committable_after_a_log_truncation() -> None:
     script = Scripted(Assignment({A: 0}))
     await script.rebalancer.run()
     channel, records = script.streams[0].channel, aiter(script.streams[0])
