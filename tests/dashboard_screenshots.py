@@ -35,12 +35,12 @@ async def start(load: DashboardLoad) -> None:
 
 async def pictures(tab: Tab, load: DashboardLoad, folder: Path) -> None:
     (broker,) = load.kafka.server.brokers.values()
-    await tab.shows("#link", "Live")
-    await tab.shows("#groups", "billing")
+    await tab.wait_text("#link", "Live")
+    await tab.wait_text("#groups", "billing")
     await asyncio.sleep(45)
     await tab.evaluate(SELECT.format(name="billing"))
     load.join("billing-3", "billing", ["orders", "payments"], delay=0.008)
-    await tab.shows("#members", "billing-3")
+    await tab.wait_text("#members", "billing-3")
     await tab.screenshot(folder / "rebalance-light.png")
     await tab.scheme("dark")
     await asyncio.sleep(8)
@@ -61,7 +61,7 @@ async def pictures(tab: Tab, load: DashboardLoad, folder: Path) -> None:
     await tab.size(1440, 1000)
     await tab.scheme("light")
     await broker.stop()
-    await tab.shows("#link", "Unreachable")
+    await tab.wait_text("#link", "Unreachable")
     await asyncio.sleep(5)
     await tab.screenshot(folder / "broker-away.png")
     await tab.size(390, 844, phone=True)
@@ -69,7 +69,7 @@ async def pictures(tab: Tab, load: DashboardLoad, folder: Path) -> None:
     await tab.screenshot(folder / "broker-away-phone.png")
     await tab.size(1440, 1000)
     await broker.start()
-    await tab.shows("#link", "Live")
+    await tab.wait_text("#link", "Live")
     await asyncio.sleep(12)
     await tab.screenshot(folder / "broker-back.png")
     print("problems:", tab.problems)  # noqa: T201

@@ -163,7 +163,7 @@ async def test_a_named_app_continues_after_a_transaction_that_timed_out() -> Non
         async with app:
             cluster.slow(1, 0.1)
             await until(lambda: cluster.transactions.is_pending("g", A))
-            process.part()
+            process.disconnect()
             cluster.slow(1, 0)
             await asyncio.sleep(20)
             process.online = True

@@ -1,4 +1,4 @@
-"""Tagged fields and flexible headers, whichever way aiokafka declares its own."""
+"""Tagged fields and flexible headers, with each way in which aiokafka declares its own."""
 
 import struct
 import subprocess
@@ -12,7 +12,7 @@ from asyncconsumer.protocol.flexible import TaggedFields, is_flexible
 
 pytestmark = pytest.mark.fast
 
-# what aiokafka 0.15 no longer has
+# removes the names that aiokafka 0.15 no longer has
 LATER_AIOKAFKA = """
 import aiokafka.protocol.admin, aiokafka.protocol.coordination, aiokafka.protocol.metadata
 from aiokafka.protocol import api, types
@@ -45,7 +45,7 @@ def printed(program: str) -> list[str]:
     return ran.stdout.splitlines()
 
 
-def test_requests_are_the_same_without_the_names_that_aiokafka_has_dropped() -> None:
+def test_requests_do_not_depend_on_names_that_aiokafka_removed() -> None:
     lines = printed(LATER_AIOKAFKA + PROGRAM)
     assert lines == printed(PROGRAM)
     request = bytes.fromhex(lines[0])
@@ -53,7 +53,7 @@ def test_requests_are_the_same_without_the_names_that_aiokafka_has_dropped() -> 
     assert lines[1:] == ["5", "True False", "True"]
 
 
-def test_a_request_that_declares_nothing_goes_by_its_schema() -> None:
+def test_a_request_without_a_declaration_is_flexible_by_its_schema() -> None:
     class Schema:
         has_tagged_fields = True
 
@@ -76,6 +76,6 @@ def test_tagged_fields_are_in_the_order_of_their_tags(
 
 
 @pytest.mark.parametrize("encoded", [b"\2\1\1x\1\0", b"\2\5\0\4\0", b"\1\1\5abc", b"\3\1\1x"])
-def test_tagged_fields_out_of_order_or_cut_short_are_refused(encoded: bytes) -> None:
+def test_unordered_or_truncated_tagged_fields_are_refused(encoded: bytes) -> None:
     with pytest.raises((ValueError, struct.error)):
         TaggedFields.decode(BytesIO(encoded))

@@ -1,4 +1,4 @@
-"""Cutting bytes into frames, whatever the pieces they come in."""
+"""The split of received bytes into frames, for any sizes of the pieces."""
 
 import struct
 import tracemalloc
@@ -33,7 +33,7 @@ def feed(frames: Frames, data: bytes, pieces: list[int]) -> list[bytes]:
 
 
 def feed_kept(frames: Frames, data: bytes) -> list[memoryview]:
-    """The frames themselves."""
+    """Return the frames themselves."""
     results: list[memoryview] = []
     while data:
         room = frames.room()
@@ -45,12 +45,12 @@ def feed_kept(frames: Frames, data: bytes) -> list[memoryview]:
 
 @given(lengths=st.lists(LENGTHS, max_size=6), pieces=st.lists(st.integers(1, 9000), max_size=9))
 @example(lengths=[4, 8000], pieces=[11])  # a piece that ends in the middle of a length
-def test_frames_come_out_whole_and_in_order(lengths: list[int], pieces: list[int]) -> None:
+def test_frames_are_returned_complete_and_in_order(lengths: list[int], pieces: list[int]) -> None:
     bodies = [bytes([number % 256]) * length for number, length in enumerate(lengths, 1)]
     assert feed(Frames(9000), b"".join(map(framed, bodies)), pieces) == bodies
 
 
-def test_a_frame_is_not_written_to_again() -> None:
+def test_a_returned_frame_is_not_overwritten() -> None:
     frames, retained = Frames(100), []
     for number in range(50):
         data = framed(bytes([number]) * 10)
@@ -59,18 +59,18 @@ def test_a_frame_is_not_written_to_again() -> None:
     assert [bytes(frame) for frame in retained] == [bytes([number]) * 10 for number in range(50)]
 
 
-def test_a_large_frame_that_is_kept_is_not_written_to_again() -> None:
+def test_a_large_frame_in_use_is_not_overwritten() -> None:
     frames, retained = Frames(200_000), []
     for number in range(20):
         (body,) = feed_kept(frames, framed(bytes([number]) * (100_000 + number)))
         if number % 3 == 0:
             retained.append((number, body))
-        del body  # whose memory the next ones may get
+        del body  # the next frames may reuse its memory
     assert all(bytes(body) == bytes([n]) * (100_000 + n) for n, body in retained)
 
 
 @pytest.mark.parametrize("length", [-1, -(2**31), 0, 3, 101, 2**31 - 1])
-def test_a_length_that_makes_no_sense_takes_no_memory(length: int) -> None:
+def test_an_invalid_length_allocates_no_memory(length: int) -> None:
     frames = Frames(100)
     tracemalloc.start()
     try:

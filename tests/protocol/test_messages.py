@@ -48,14 +48,14 @@ def simple_fetch(topic: FetchTopic = BY_NAME, **changes: Any) -> FetchRequest:
 
 
 @pytest.mark.parametrize("version", range(4, 6))
-def test_metadata_is_encoded_as_aiokafka_does(version: int) -> None:
+def test_metadata_is_encoded_as_by_aiokafka(version: int) -> None:
     for topics in (["a", "bé"], [], None):
         theirs = metadata.MetadataRequest(topics, allow_auto_topic_creation=False)
         assert bytes_of(MetadataRequest(topics), version) == bytes_of(theirs, version)
 
 
 @pytest.mark.parametrize("version", range(1, 4))
-def test_list_offsets_is_encoded_as_aiokafka_does(version: int) -> None:
+def test_list_offsets_is_encoded_as_by_aiokafka(version: int) -> None:
     level = int(version > 1)
     theirs = offset.OffsetRequest(-1, level, [("t", [(0, LATEST), (1, EARLIEST), (2, 2**40)])])
     rows = [ListedOffset(0, LATEST), ListedOffset(1, EARLIEST), ListedOffset(2, 2**40)]
@@ -63,7 +63,7 @@ def test_list_offsets_is_encoded_as_aiokafka_does(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(4, 12))
-def test_fetch_is_encoded_as_aiokafka_does(version: int) -> None:
+def test_fetch_is_encoded_as_by_aiokafka(version: int) -> None:
     rows: dict[int, list[tuple[int, ...]]] = {
         4: [(0, 5, 100), (3, 2**40, 2**20)],
         5: [(0, 5, -1, 100), (3, 2**40, -1, 2**20)],
@@ -82,7 +82,7 @@ def test_fetch_is_encoded_as_aiokafka_does(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(2, 4))
-def test_commits_are_encoded_as_aiokafka_does(version: int) -> None:
+def test_commits_are_encoded_as_by_aiokafka(version: int) -> None:
     theirs: Request = commit.OffsetCommitRequest("g", 3, "me", -1, [("t", [(1, 50, "note")])])
     tested = OffsetCommitRequest(
         "g", {"t": [Commit(1, 50, 6, "note")]}, generation=3, member_id="me"
@@ -106,7 +106,7 @@ def test_a_flexible_fetch_has_topic_ids_epochs_and_no_replica() -> None:
 
 
 @pytest.mark.parametrize("version", FETCH.versions)
-def test_packed_rows_are_the_bytes_that_aiokafka_makes_field_by_field(version: int) -> None:
+def test_packed_rows_are_encoded_as_by_aiokafka(version: int) -> None:
     made = simple_fetch(FetchTopic("t", ID)).prepare({1: (version, version)})
     packed = made.SCHEMA.fields[made.SCHEMA.names.index("topics")].array_of
     rows = packed.fields[packed.names.index("partitions")]
@@ -122,7 +122,7 @@ def test_packed_rows_are_the_bytes_that_aiokafka_makes_field_by_field(version: i
 
 @pytest.mark.parametrize("version", LIST_OFFSETS.versions)
 @pytest.mark.parametrize("tags", [{}, {1: b"\x01a"}, {5: b"\x02ab"}])
-def test_rows_with_and_without_tagged_fields_are_read_alike(
+def test_rows_with_and_without_tagged_fields_are_decoded(
     version: int, tags: dict[int, bytes]
 ) -> None:
     answer = ListOffsetsRequest({}).prepare({2: (version, version)}).RESPONSE_TYPE
@@ -138,7 +138,7 @@ def test_rows_with_and_without_tagged_fields_are_read_alike(
     read = rows.decode(data)
     assert read == reported
     assert data.read() == b"more"
-    for end in range(len(encoded)):  # cut anywhere, it is an error like any other
+    for end in range(len(encoded)):  # a truncation anywhere is an error
         with pytest.raises((ValueError, struct.error)):
             rows.decode(BytesIO(encoded[:end]))
 
@@ -167,9 +167,7 @@ def test_a_fetch_uses_topic_ids_only_when_every_topic_has_one() -> None:
         (OffsetCommitRequest("g", {}, group_instance_id="i"), 7),
     ],
 )
-def test_a_version_that_would_mean_something_else_is_not_used(
-    request_: TableRequest, least: int
-) -> None:
+def test_each_request_has_a_least_version(request_: TableRequest, least: int) -> None:
     key = request_.API_KEY
     version = request_.prepare({key: (0, least)}).API_VERSION
     assert version == least
@@ -196,7 +194,7 @@ def server(request: pytest.FixtureRequest) -> KafkaHandle:
 
 @pytest.fixture
 async def topic(server: KafkaHandle) -> str:
-    """A topic with three records."""
+    """Create a topic with three records."""
     name = await server.topic()
     await produce(name, [b"a", b"b", b"c"], bootstrap_servers=server.bootstrap_servers)
     return name

@@ -1,4 +1,4 @@
-"""Packed arrays are the bytes, and the values, that aiokafka makes field by field."""
+"""Packed arrays: the same bytes and values as the arrays of aiokafka."""
 
 import struct
 from io import BytesIO
@@ -29,7 +29,7 @@ BROKEN = (ValueError, struct.error)
 
 
 def rows_of(api: Api, version: int) -> Any:
-    """The type of the partitions in an answer."""
+    """Return the type of the partitions in a response."""
     structs = {struct.API_VERSION: struct for struct in api.structs()}
     schema = structs[version].RESPONSE_TYPE.SCHEMA
     topic = schema.fields[schema.names.index("topics")].array_of
@@ -56,9 +56,7 @@ def some_rows(names: list[str], randomness: Random, number: int) -> list[tuple[A
 
 @pytest.mark.parametrize(("kind", "api", "version"), EVERY_VERSION)
 @pytest.mark.parametrize("number", [0, 1, 2, 130])
-def test_rows_are_read_as_aiokafka_reads_them(
-    kind: type, api: Api, version: int, number: int
-) -> None:
+def test_rows_are_decoded_as_by_aiokafka(kind: type, api: Api, version: int, number: int) -> None:
     packed = rows_of(api, version)
     assert type(packed).__name__ == kind.__name__
     flexible = version >= api.flexible_since
@@ -71,7 +69,7 @@ def test_rows_are_read_as_aiokafka_reads_them(
 
 
 @pytest.mark.parametrize(("kind", "api", "version"), EVERY_VERSION)
-def test_rows_are_written_as_aiokafka_writes_them(kind: type, api: Api, version: int) -> None:
+def test_rows_are_encoded_as_by_aiokafka(kind: type, api: Api, version: int) -> None:
     packed = rows_of(api, version)
     names = packed.array_of.names
     plain = plain_array(packed.array_of, flexible=version >= api.flexible_since)
@@ -82,7 +80,7 @@ def test_rows_are_written_as_aiokafka_writes_them(kind: type, api: Api, version:
 
 
 @pytest.mark.parametrize(("kind", "api", "version"), EVERY_VERSION)
-def test_rows_that_are_cut_or_too_many_are_refused(kind: type, api: Api, version: int) -> None:
+def test_truncated_or_too_many_rows_are_refused(kind: type, api: Api, version: int) -> None:
     packed = rows_of(api, version)
     flexible = version >= api.flexible_since
     plain = plain_array(packed.array_of, flexible=flexible)
@@ -102,7 +100,7 @@ def test_rows_that_are_cut_or_too_many_are_refused(kind: type, api: Api, version
 
 
 @pytest.mark.parametrize("version", OFFSET_FETCH.versions)
-def test_a_text_that_goes_beyond_the_end_or_is_no_utf_8_is_refused(version: int) -> None:
+def test_a_truncated_text_or_invalid_utf_8_is_refused(version: int) -> None:
     packed = rows_of(OFFSET_FETCH, version)
     values: dict[str, Any] = dict.fromkeys(packed.array_of.names, 1) | {"metadata": "abc"}
     encoded = packed.encode([SimpleNamespace(**values)])
@@ -117,7 +115,7 @@ def test_a_text_that_goes_beyond_the_end_or_is_no_utf_8_is_refused(version: int)
 
 @pytest.mark.parametrize("flexible", [False, True])
 @pytest.mark.parametrize("of", [Int8, Int16, Int32, Int64])
-def test_numbers_are_those_of_aiokafka(of: Any, *, flexible: bool) -> None:
+def test_numbers_are_encoded_and_decoded_as_by_aiokafka(of: Any, *, flexible: bool) -> None:
     packed, plain = PackedNumbers(of, flexible=flexible), plain_array(of, flexible=flexible)
     for numbers in (None, [], [1], [-1, 5, 127] * 100):
         encoded = packed.encode(numbers)
@@ -131,7 +129,7 @@ def test_numbers_are_those_of_aiokafka(of: Any, *, flexible: bool) -> None:
             packed.decode(BytesIO(encoded[:end]))
 
 
-def test_only_rows_of_numbers_and_one_text_are_packed() -> None:
+def test_text_rows_need_numbers_around_exactly_one_text() -> None:
     number, text = ("n", Int32), ("t", String("utf-8"))
     assert TextRows.fits(Schema(number, text, ("m", Int16)))
     assert not TextRows.fits(Schema(number, ("m", Int16)))
@@ -143,7 +141,7 @@ def test_only_rows_of_numbers_and_one_text_are_packed() -> None:
 
 
 def answer(api: Api, version: int, rows: list[dict[str, Any]] | None) -> Any:
-    """A decoded answer about two topics."""
+    """Return a decoded response with two topics."""
     structs = {struct.API_VERSION: struct for struct in api.structs()}
     response = structs[version].RESPONSE_TYPE
     names = rows_of(api, version).array_of.names
@@ -169,7 +167,7 @@ ROW = {
 
 
 @pytest.mark.parametrize("version", OFFSET_FETCH.versions)
-def test_fetched_offsets_are_the_same_in_every_version(version: int) -> None:
+def test_fetched_offsets_are_equal_in_every_version(version: int) -> None:
     epoch = 4 if version >= 5 else -1
     rows = [ROW, ROW | {"metadata": None}]
     reported = list(fetched_rows(answer(OFFSET_FETCH, version, rows)))
@@ -180,7 +178,7 @@ def test_fetched_offsets_are_the_same_in_every_version(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", OFFSET_COMMIT.versions)
-def test_codes_of_a_commit_are_the_same_in_every_version(version: int) -> None:
+def test_codes_of_a_commit_are_equal_in_every_version(version: int) -> None:
     assert list(committed_rows(answer(OFFSET_COMMIT, version, [ROW]))) == [("t", 3, 5), ("u", 3, 5)]
     with pytest.raises(MalformedResponse, match="null"):
         list(committed_rows(answer(OFFSET_COMMIT, version, None)))
@@ -188,7 +186,7 @@ def test_codes_of_a_commit_are_the_same_in_every_version(version: int) -> None:
 
 @pytest.mark.parametrize("version", OFFSET_COMMIT.versions)
 @pytest.mark.parametrize("text", ["", "beside", "é" * 200])
-def test_a_commit_is_what_aiokafka_would_write(version: int, text: str) -> None:
+def test_a_commit_is_encoded_as_by_aiokafka(version: int, text: str) -> None:
     request = OffsetCommitRequest("g", {"t": [Commit(1, 2**40, 3, text), Commit(2, 5)]})
     made = request.prepare({8: (version, version)})
     topics = made.SCHEMA.fields[made.SCHEMA.names.index("topics")]

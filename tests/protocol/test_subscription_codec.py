@@ -1,4 +1,4 @@
-"""Subscriptions and assignments in bytes. That they are Java's is tested with the assignors."""
+"""Encoded subscriptions and assignments. Tests of the assignors compare them with Java."""
 
 from contextlib import suppress
 
@@ -35,7 +35,7 @@ READERS = (
 )
 
 
-def test_each_version_keeps_what_it_has_a_field_for() -> None:
+def test_each_version_keeps_its_own_fields() -> None:
     retained = [ConsumerProtocolSubscription.decode(SUBSCRIPTION.encode(n)) for n in range(4)]
     topics, user_data, owned, generation, rack = (
         SUBSCRIPTION.topics,
@@ -55,20 +55,20 @@ def test_each_version_keeps_what_it_has_a_field_for() -> None:
         assert ConsumerProtocolAssignment.decode(ASSIGNMENT.encode(version)) == ASSIGNMENT
 
 
-def test_user_data_comes_back_with_and_without_a_generation() -> None:
+def test_user_data_with_and_without_a_generation_is_decoded() -> None:
     assert StickyUserData.decode(STICKY.encode()) == STICKY
     older = STICKY._replace(generation=None)
     assert StickyUserData.decode(older.encode()) == older
     assert CooperativeStickyUserData.decode(COOPERATIVE.encode()) == COOPERATIVE
 
 
-def test_a_newer_version_is_read_as_far_as_we_know_it() -> None:
+def test_the_known_fields_of_a_newer_version_are_decoded() -> None:
     newer = b"\x00\x09" + SUBSCRIPTION.encode()[2:] + b"what comes later"
     assert ConsumerProtocolSubscription.decode(newer) == SUBSCRIPTION
     assert ConsumerProtocolAssignment.decode(b"\x00\x09" + ASSIGNMENT.encode()[2:]) == ASSIGNMENT
 
 
-def test_a_version_that_we_do_not_know_is_not_written() -> None:
+def test_an_unknown_version_is_not_encoded() -> None:
     for version in (-1, 4):
         with pytest.raises(ConfigError, match=f"has versions 0 to 3: {version}"):
             SUBSCRIPTION.encode(version)
@@ -95,14 +95,14 @@ def test_a_version_that_we_do_not_know_is_not_written() -> None:
         ("0003 00000000 ffffffff 00000000 00000001", "rack_id needs 2 bytes, 0 are left"),
     ],
 )
-def test_what_is_wrong_is_named(data: str, reason: str) -> None:
+def test_the_malformed_field_is_reported(data: str, reason: str) -> None:
     with pytest.raises(MalformedConsumerProtocol) as caught:
         ConsumerProtocolSubscription.decode(bytes.fromhex(data))
     assert reason in str(caught.value)
     assert "does not follow Kafka's consumer protocol" in str(caught.value)
 
 
-def test_the_error_says_of_what_kind_the_bytes_were() -> None:
+def test_the_error_names_the_kind_of_the_malformed_data() -> None:
     for read, what in zip(
         READERS,
         (
@@ -118,14 +118,14 @@ def test_the_error_says_of_what_kind_the_bytes_were() -> None:
 
 
 @given(data=st.binary(max_size=60), version=st.integers(0, 5))
-def test_anything_may_come_and_only_typed_errors_come_out(data: bytes, version: int) -> None:
+def test_any_bytes_are_decoded_or_raise_a_typed_error(data: bytes, version: int) -> None:
     for read in READERS:
         for start in (b"", bytes((0, version))):
             with suppress(MalformedConsumerProtocol):
                 read(start + data)
 
 
-def test_bytes_that_are_cut_off_are_noticed_wherever_that_is() -> None:
+def test_truncated_bytes_are_refused() -> None:
     for whole, read in (
         (SUBSCRIPTION.encode(), ConsumerProtocolSubscription.decode),
         (ASSIGNMENT.encode(), ConsumerProtocolAssignment.decode),

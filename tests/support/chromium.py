@@ -88,7 +88,7 @@ class Tab:
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
 
-    async def evaluates(self, expression: str, value: object) -> None:
+    async def wait_value(self, expression: str, value: object) -> None:
         """Wait until an expression has this value."""
 
         async def has_value() -> bool:
@@ -100,7 +100,7 @@ class Tab:
         text = await self.evaluate(f"document.querySelector({json.dumps(selector)})?.innerText")
         return str(text or "")
 
-    async def shows(self, selector: str, text: str) -> None:
+    async def wait_text(self, selector: str, text: str) -> None:
         """Wait until an element has this text."""
 
         async def is_shown() -> bool:

@@ -91,7 +91,7 @@ async def send(kafka: KafkaHandle, topic: str, count: int, start: int = 0) -> No
 
 
 @asynccontextmanager
-async def steadily(kafka: KafkaHandle, topic: str) -> AsyncIterator[list[bytes]]:
+async def sending(kafka: KafkaHandle, topic: str) -> AsyncIterator[list[bytes]]:
     """Send a few hundred records a second until the block ends. Yield the list of their values."""
     sent: list[bytes] = []
     leaving = asyncio.Event()
@@ -125,7 +125,9 @@ def all_of(values: Iterable[bytes], *members: OwnMember | ScalaConsumer) -> bool
     return set(received(*members)) >= set(values)
 
 
-def shares(topic: str, partitions: int, *threads: tuple[str, int], strategy: Any = by_range) -> Any:
+def expected_owners(
+    topic: str, partitions: int, *threads: tuple[str, int], strategy: Any = by_range
+) -> Any:
     members = [GroupMemberInfo(name, {topic: count}) for name, count in threads]
     return strategy(GroupInfo(members, {topic: range(partitions)}))
 

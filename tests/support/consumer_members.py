@@ -144,7 +144,7 @@ async def send(kafka: KafkaHandle, partitions: Collection[TopicPartition], count
         return written
 
 
-async def go_on(written: Written, *members: AnyMember, records: int = 5) -> None:
+async def wait_delivered(written: Written, *members: AnyMember, records: int = 5) -> None:
     """Wait until `records` more records of each partition were written and delivered."""
     enough = {tp: max(offsets, default=-1) + records for tp, offsets in written.items()}
 

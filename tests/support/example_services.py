@@ -49,14 +49,14 @@ class Program:
     def observed(self) -> str:
         return self._log.read_text()
 
-    async def tells(self, line: str, times: int = 1) -> None:
+    async def wait_output(self, line: str, times: int = 1) -> None:
         await until(lambda: self.alive() and self.observed.count(line) >= times)
 
     def alive(self) -> bool:
         assert self.process.poll() is None, self.observed
         return True
 
-    async def ends(self, how: signal.Signals | None = signal.SIGTERM) -> int:
+    async def end(self, how: signal.Signals | None = signal.SIGTERM) -> int:
         """End the program with a signal, or wait for its end without one. Return the exit code."""
         if how is not None:
             self.process.send_signal(how)
@@ -69,7 +69,7 @@ class Program:
             return
         try:
             async with asyncio.timeout(20):
-                await self.ends()
+                await self.end()
         except TimeoutError:
             self._process.kill()
             self._process.wait()
@@ -98,7 +98,7 @@ class Service(Program):
                 await producer.send(self.topic, order.encode(), partition=number % 2)
         self.sent += count
 
-    async def ends_in_the_midst(self) -> int:
+    async def stop_during_traffic(self) -> int:
         """Stop the service while orders arrive. Return its exit code."""
         stopped = asyncio.Event()
 
@@ -107,22 +107,22 @@ class Service(Program):
                 await self.send(50)
                 await asyncio.sleep(0.02)  # so that the service has CPU time, too
 
-        before = len(self.kept())
+        before = len(self.stored())
         async with asyncio.TaskGroup() as group:
             group.create_task(send_orders())
-            await until(lambda: self.alive() and len(self.kept()) > before + 20)
-            code = await self.ends()
+            await until(lambda: self.alive() and len(self.stored()) > before + 20)
+            code = await self.end()
             stopped.set()
         await self.send(10)
         return code
 
-    def keep(self, numbers: Iterable[int]) -> None:
+    def insert(self, numbers: Iterable[int]) -> None:
         """Insert orders into the store, as the service does."""
         with closing(sqlite3.connect(self.store, timeout=30)) as store, store:
             rows = [(number, "") for number in numbers]
             store.executemany("INSERT INTO orders VALUES (?, ?)", rows)
 
-    def kept(self) -> Counter[int]:
+    def stored(self) -> Counter[int]:
         """Return how often each order is in the store."""
         if not self.store.exists():
             return Counter()
@@ -132,8 +132,8 @@ class Service(Program):
             except sqlite3.OperationalError:
                 return Counter()  # the table does not exist yet
 
-    async def keeps_them_all(self) -> None:
-        await until(lambda: self.alive() and len(self.kept()) >= self.sent)
+    async def wait_stored(self) -> None:
+        await until(lambda: self.alive() and len(self.stored()) >= self.sent)
 
     async def get(self, path: str) -> tuple[int, Any]:
         """Return status and body. Each call has a new connection, to any process of the service."""
@@ -146,7 +146,7 @@ class Service(Program):
         except aiohttp.ClientConnectionError:
             return 0, None
 
-    async def says(self, path: str, status: int, times: int = 1) -> None:
+    async def wait_status(self, path: str, status: int, times: int = 1) -> None:
         """Wait until `times` consecutive responses have this status."""
 
         async def enough() -> bool:

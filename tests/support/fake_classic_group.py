@@ -14,7 +14,7 @@ from asyncconsumer.group.classic.membership import ClassicMembership
 from asyncconsumer.group.subscription import Subscription, TopicSubscription
 from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.testing.fake_kafka.groups import GroupCluster
-from tests.support.real_classic_group import Following
+from tests.support.real_classic_group import ClassicMember
 
 GROUP = "g"
 
@@ -38,7 +38,7 @@ async def open_member(
     *,
     delay: float = 0.0,
     **options: Any,
-) -> AsyncIterator[Following]:
+) -> AsyncIterator[ClassicMember]:
     """Open a member that acknowledges each assignment after a delay."""
     config = ConnectionConfig(bootstrap_servers=cluster.bootstrap_servers)
     session = KafkaClient(config, patience_ms=10_000, opener=cluster.open, randomness=Random(2))
@@ -53,7 +53,7 @@ async def open_member(
             randomness=Random(3),
         )
         async with membership, asyncio.TaskGroup() as tasks:
-            following = Following(membership, coordinator, delay)
+            following = ClassicMember(membership, coordinator, delay)
             following.task = tasks.create_task(following.follow())
             try:
                 yield following

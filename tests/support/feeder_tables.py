@@ -63,7 +63,7 @@ def ranges_of(files: Iterable[str]) -> dict[TopicPartition, list[tuple[int, int]
     return result
 
 
-def in_a_row(results: Iterable[tuple[int, int]]) -> bool:
+def are_contiguous(results: Iterable[tuple[int, int]]) -> bool:
     """Return whether each range starts at the end of the previous one."""
     listed = list(results)
     return all(first[1] == other[0] for first, other in pairwise(listed))

@@ -40,7 +40,7 @@ class Follower:
             self.error = error
 
     @property
-    def has(self) -> set[TopicPartition]:
+    def owned(self) -> set[TopicPartition]:
         """Return the assigned partitions."""
         return set(self.assignments[-1].partitions) if self.assignments else set()
 
@@ -97,7 +97,7 @@ def partitions(topic: str, *numbers: int) -> set[TopicPartition]:
 
 def split(topic: str, count: int, *followers: Follower) -> bool:
     """Return whether the partitions of a topic are divided evenly, each to one member."""
-    assignments = [{tp for tp in follower.has if tp.topic == topic} for follower in followers]
+    assignments = [{tp for tp in follower.owned if tp.topic == topic} for follower in followers]
     sizes = sorted(map(len, assignments))
     everything = set().union(*assignments)
     return (

@@ -25,7 +25,7 @@ QUICK: dict[str, Any] = {
 }
 
 
-class Shelf:
+class MemorySink:
     """A sink in memory, without threads. `gates` delay batches in `publish`."""
 
     def __init__(self, *, remembers: bool = True) -> None:

@@ -60,7 +60,7 @@ class Side:
             pieces.append(piece)
         return b"".join(pieces)
 
-    def has_nothing(self) -> bool:
+    def has_no_data(self) -> bool:
         try:
             self.socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -99,7 +99,7 @@ class Network:
         """Return the client's and the server's side of a new connection."""
         return await self.connect_client(), await self.accept()
 
-    def nobody_knocks(self) -> bool:
+    def has_no_connection(self) -> bool:
         try:
             self._side(self.server.accept()[0])
         except BlockingIOError:
@@ -125,7 +125,7 @@ async def network() -> AsyncIterator[Network]:
                     side.close()
 
 
-async def let_the_proxy_work() -> None:
+async def run_proxy() -> None:
     """Run the loop until the proxy has processed all bytes in its sockets.
 
     On the loopback, bytes are received when they are sent, so no time must pass.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 QUICK = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 300, "metadata_refresh_ms": 300}
 
 
-class Following:
+class ClassicMember:
     """A member and its assignments. It acknowledges each of them, after a delay if one is set."""
 
     def __init__(
@@ -65,7 +65,7 @@ async def open_member(
     requested: str | Subscription,
     assignors: Sequence[Assignor] = (),
     **options: Any,
-) -> AsyncIterator[Following]:
+) -> AsyncIterator[ClassicMember]:
     """Open a member. At the end of the block it ends without LeaveGroup, as if killed."""
     subscription = TopicSubscription([requested]) if isinstance(requested, str) else requested
     async with AsyncExitStack() as stack:
@@ -81,7 +81,7 @@ async def open_member(
             randomness=Random(1),
         )
         await stack.enter_async_context(membership)
-        following = Following(membership, coordinator)
+        following = ClassicMember(membership, coordinator)
         async with asyncio.TaskGroup() as tasks:
             following.task = tasks.create_task(following.follow())
             try:
@@ -90,7 +90,7 @@ async def open_member(
                 following.task.cancel()
 
 
-async def until_divided(members: Sequence[Following], expected: Mapping[str, int]) -> None:
+async def until_divided(members: Sequence[ClassicMember], expected: Mapping[str, int]) -> None:
     """Wait until each partition has one owner, and each member has a partition."""
     everything = {
         TopicPartition(topic, n) for topic, count in expected.items() for n in range(count)
@@ -103,7 +103,7 @@ async def until_divided(members: Sequence[Following], expected: Mapping[str, int
     await until(divided)
 
 
-def the_generation(following: Following) -> int:
+def generation_of(following: ClassicMember) -> int:
     """Return the generation of the member."""
     identity = following.membership.identity
     assert identity is not None

@@ -187,7 +187,7 @@ class Load:
         await self._group.__aenter__()
         self._reading = self._group.create_task(self.ledger.read(self.engine.read(self.partitions)))
         await self.writer.__aenter__()
-        await self.goes_on()
+        await self.wait_progress()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -201,7 +201,9 @@ class Load:
             self._reading.cancel()
             await self._group.__aexit__(None, None, None)
 
-    async def goes_on(self, records: int = 10, *, without: Iterable[TopicPartition] = ()) -> None:
+    async def wait_progress(
+        self, records: int = 10, *, without: Iterable[TopicPartition] = ()
+    ) -> None:
         """Wait until `records` more records of each partition were acknowledged and delivered."""
         others = set(self.partitions) - set(without)
         written = self.writer.acknowledged

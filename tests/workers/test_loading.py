@@ -38,7 +38,7 @@ pytestmark = pytest.mark.fast
         ("leaving:app", "cannot be imported: SystemExit: 3"),
     ],
 )
-def test_what_is_no_app_is_reported_in_one_line(
+def test_an_invalid_target_is_reported_in_one_line(
     target: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = "ConsumerApp(bootstrap_servers='k:1', group_id='g')"
@@ -58,7 +58,7 @@ def test_what_is_no_app_is_reported_in_one_line(
     assert load("example:app") is load("example:inner.app")
 
 
-def test_waits_grow_while_one_end_follows_the_other() -> None:
+def test_the_restart_delay_grows_with_repeated_ends() -> None:
     restarts = Restarts(Random(1))
     waits = [restarts.next_delay(lived=1.0) for _ in range(12)]
     assert 0.4 <= waits[0] <= 0.5
@@ -69,7 +69,7 @@ def test_waits_grow_while_one_end_follows_the_other() -> None:
     assert not restarts.failing
 
 
-async def test_a_slot_tells_of_its_worker() -> None:
+async def test_a_slot_reports_the_status_of_its_worker() -> None:
     said: list[str] = []
     nothing: Any = None
     slot = Slot(1, nothing, said.append, Random(1))
@@ -117,7 +117,7 @@ async def test_pages_are_served_without_a_web_app() -> None:
 
 
 @pytest.mark.parametrize("sent", [b"nonsense\r\n\r\n", b"GET /live\r\n\r\n"])
-async def test_what_is_no_request_is_refused(sent: bytes) -> None:
+async def test_an_invalid_http_request_is_refused(sent: bytes) -> None:
     async with serving(asgi(lambda: {"": BUSY}), "127.0.0.1", 0) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(sent)
@@ -126,12 +126,12 @@ async def test_what_is_no_request_is_refused(sent: bytes) -> None:
         await writer.wait_closed()
 
 
-async def test_who_asks_for_too_much_or_nothing_is_let_go() -> None:
+async def test_clients_with_too_large_or_empty_requests_are_disconnected() -> None:
     async with serving(asgi(lambda: {"": BUSY}), "127.0.0.1", 0) as port:
         for sent in (b"GET /live HTTP/1.1\r\nx: " + b"x" * 70_000 + b"\r\n\r\n", b""):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(sent)
             writer.write_eof()
-            with suppress(ConnectionResetError):  # it was closed before all of it came
+            with suppress(ConnectionResetError):  # closed before the whole request was read
                 assert (await reader.read())[:12] in (b"HTTP/1.1 400", b"")
             writer.close()

@@ -46,7 +46,7 @@ def test_a_json_line_has_the_fields_of_a_handler_and_no_record_value() -> None:
     assert parsed.keys().isdisjoint({"value", "key"})
 
 
-def test_a_traceback_is_one_field() -> None:
+def test_a_traceback_is_a_single_field() -> None:
     made = record("failed")
     try:
         dict[str, int]()["no such customer"]

@@ -97,7 +97,7 @@ def test_variables_set_options(environment: Mapping[str, str]) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_variables_that_are_mentioned_exist(name: str) -> None:
+def test_mentioned_variables_exist(name: str) -> None:
     known = {PREFIX + option.upper() for option in option_docs(ConsumerOptions)} | OTHER_VARIABLES
     assert set(re.findall(rf"{PREFIX}[A-Z_]+", (OPS / name).read_text())) <= known
 
@@ -129,7 +129,7 @@ def test_keda_scales_the_deployment_by_the_lag_of_its_group() -> None:
         assert target["key"] in KUBERNETES["Secret"]["stringData"]
 
 
-def test_the_image_has_two_stages_and_no_root() -> None:
+def test_the_image_has_two_stages_and_no_root_user() -> None:
     assert len(instructions("FROM")) == 2
     assert instructions("USER") == [str(POD["spec"]["securityContext"]["runAsUser"])]
     assert int(instructions("USER")[0]) > 0
@@ -140,7 +140,7 @@ def test_the_image_has_two_stages_and_no_root() -> None:
     assert set(extras[1].split(",")) <= set(project["optional-dependencies"])
 
 
-def test_the_build_gets_the_files_that_it_copies() -> None:
+def test_the_build_context_has_the_copied_files() -> None:
     lines = (OPS / "Dockerfile.dockerignore").read_text().splitlines()
     copied = [line[1:] for line in lines if line.startswith("!")]
     assert all((ROOT / name).exists() for name in copied)

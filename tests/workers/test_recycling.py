@@ -1,4 +1,4 @@
-"""The limits after which a worker is replaced, and what a worker has used."""
+"""The limits after which a worker is replaced, and the usage of a worker."""
 
 import pytest
 
@@ -21,11 +21,11 @@ USAGE = Usage(age=90.0, records=1000, memory=300 * 2**20)
         (RecycleLimits(memory_mib=300), "it uses 300 MiB of memory"),
     ],
 )
-def test_a_limit_that_is_reached_is_named(limits: RecycleLimits, reason: str | None) -> None:
+def test_a_reached_limit_is_named(limits: RecycleLimits, reason: str | None) -> None:
     assert limits.exceeded_by(USAGE) == reason
 
 
-def test_memory_is_that_of_this_process() -> None:
+def test_resident_bytes_are_those_of_this_process() -> None:
     before = resident_bytes()
     block = bytearray(64 * 2**20)
     block[:: 2**12] = b"x" * 2**14

@@ -16,15 +16,15 @@ from tests.support.helpers import until
 
 pytestmark = pytest.mark.fast
 
-WELL = Status(live=True, ready=True, state="consuming").as_dict()
-NOBODY: Any = None
+HEALTHY = Status(live=True, ready=True, state="consuming").as_dict()
+UNUSED: Any = None
 
 
 class Fake(WorkerProcess):
-    """Without a process. It tells what the test makes it tell."""
+    """A worker without a process, whose reports are sent by a test."""
 
     def __init__(self, number: int) -> None:
-        super().__init__(number, NOBODY, NOBODY, NOBODY)
+        super().__init__(number, UNUSED, UNUSED, UNUSED)
         self.drains = False
 
     def drain(self) -> None:
@@ -34,20 +34,20 @@ class Fake(WorkerProcess):
         self.reason = reason
         self.ended.set()
 
-    def come_up(self) -> None:
+    def report_up(self) -> None:
         self._reported["up"] = True
 
-    def tell(self) -> None:
-        self._on_message({"status": WELL})
+    def report(self) -> None:
+        self._on_message({"status": HEALTHY})
 
 
 class Place:
-    """A slot, the processes that were started for it, and what was said of them."""
+    """A slot, the processes that were started for it, and its messages."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
         self.started: list[Fake] = []
-        self.failures = 0  # to come
+        self.failures = 0  # the number of starts that fail
         self.spawning = 0.0  # seconds
         self.slot = Slot(1, self._start, self.said.append, Random(1))
 
@@ -61,14 +61,14 @@ class Place:
 
 
 @simulated([1])
-async def test_a_frozen_worker_is_killed_and_another_one_started() -> None:
+async def test_a_frozen_worker_is_killed_and_replaced() -> None:
     place = Place()
     async with Scope("test") as scope:
         scope.start(place.slot.run(), "keep")
         await asyncio.sleep(300)
-        (first,) = place.started  # it may take its time to come up
+        (first,) = place.started  # a start may take long
         for _ in range(10):
-            first.tell()
+            first.report()
             await asyncio.sleep(50)
         assert not first.ended.is_set()
         assert (place.slot.status().live, place.slot.status().ready) == (True, False)
@@ -79,7 +79,7 @@ async def test_a_frozen_worker_is_killed_and_another_one_started() -> None:
         )
 
 
-async def test_who_was_stopped_along_with_its_worker_does_not_blame_it(
+async def test_a_suspension_of_the_supervisor_does_not_kill_its_worker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     place, loop = Place(), asyncio.get_running_loop()
@@ -87,7 +87,7 @@ async def test_who_was_stopped_along_with_its_worker_does_not_blame_it(
         scope.start(place.slot.run(), "keep")
         await until(lambda: bool(place.started))
         (first,) = place.started
-        first.tell()
+        first.report()
         await asyncio.sleep(0)
         time = loop.time
         monkeypatch.setattr(loop, "time", lambda: time() + 3600)
@@ -97,7 +97,7 @@ async def test_who_was_stopped_along_with_its_worker_does_not_blame_it(
 
 
 @simulated([1])
-async def test_who_cannot_be_started_is_tried_again() -> None:
+async def test_a_failed_start_of_a_worker_is_retried() -> None:
     place = Place()
     place.failures = 6
     async with Scope("test") as scope:
@@ -116,7 +116,7 @@ async def test_who_cannot_be_started_is_tried_again() -> None:
 
 
 @simulated([1])
-async def test_who_comes_after_the_one_of_a_reload_drains() -> None:
+async def test_a_worker_started_after_its_replacement_drains() -> None:
     place = Place()
     place.spawning = 5.0
     async with Scope("test") as scope:
@@ -136,13 +136,13 @@ async def test_a_slot_stays_started_while_its_worker_is_restarted() -> None:
     async with Scope("test") as scope:
         scope.start(place.slot.run(), "keep")
         await asyncio.sleep(1)
-        place.started[0].tell()
-        assert not place.slot.status().started  # it reports before it has joined
-        place.started[0].come_up()
+        place.started[0].report()
+        assert not place.slot.status().started  # the worker reports before it has joined
+        place.started[0].report_up()
         place.started[0].kill()
         await asyncio.sleep(30)
         assert len(place.started) == 2
         assert not place.started[1].up
         assert place.slot.status().started
-        place.started[1].tell()
+        place.started[1].report()
         assert place.slot.status().started

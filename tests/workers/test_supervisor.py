@@ -45,12 +45,12 @@ line.recv(100)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script(WorkerSpec):
-    """A worker that is as bad as the test wants it to be; its end of the line is `line`."""
+    """A worker that runs a script of a test, in which `line` is its end of the control pipe."""
 
     target: str = ""
     grace: float | None = 1.0
     uvloop: bool = False
-    broken: list[int] = field(default_factory=list)  # which of them cannot be started now
+    broken: list[int] = field(default_factory=list)  # numbers of workers that cannot be started
 
     def command(self, number: int, descriptor: int) -> list[str]:
         if number in self.broken:
@@ -71,7 +71,7 @@ async def watched(script: str) -> AsyncIterator[WorkerProcess]:
             await until(worker.ended.is_set)
 
 
-async def test_a_worker_is_gone_though_its_child_holds_the_line(tmp_path: Path) -> None:
+async def test_a_worker_has_ended_although_its_child_holds_the_pipe(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     async with watched(LEAVES_A_CHILD.format(pid=str(pid))) as worker:
         try:
@@ -87,7 +87,7 @@ async def test_the_last_output_of_a_worker_is_read() -> None:
         assert worker.reason == "no disk"
 
 
-async def test_a_signal_without_a_name_has_its_number() -> None:
+async def test_a_signal_without_a_name_is_reported_by_number() -> None:
     async with watched("import os; os.kill(os.getpid(), 40)") as worker:
         await until(worker.ended.is_set)
         assert worker.reason == "signal 40"
@@ -121,13 +121,13 @@ def ready(supervisor: Supervisor) -> list[bool]:
     return [status.ready for status in supervisor.status_by_worker().values()]
 
 
-async def test_workers_have_the_grace_that_they_ask_for() -> None:
+async def test_workers_get_the_grace_that_they_request() -> None:
     async with supervised(Script(target=COMES_UP_WITH_GRACE, grace=None)) as (supervisor, said):
         await until(lambda: ready(supervisor) == [True, True])
     assert begins("draining for up to 302 s", said)
 
 
-async def test_one_that_cannot_be_started_does_not_end_the_others() -> None:
+async def test_a_failed_start_does_not_end_other_workers() -> None:
     job = Script(target=COMES_UP, broken=[2])
     before = descriptors()
     async with supervised(job) as (supervisor, said):
@@ -141,12 +141,12 @@ async def test_one_that_cannot_be_started_does_not_end_the_others() -> None:
         why = "the old workers continue: the process cannot be started: [Errno 2]"
         await until(lambda: begins(f"reload failed, {why}", said))
         assert all(ready(supervisor))
-    # uvloop keeps one descriptor from the first process on; each failed start has a pair of sockets
+    # uvloop keeps a descriptor after the first process, and each start has a pair of sockets
     assert descriptors() <= before + 1
 
 
 @pytest.mark.parametrize("message", ["nonsense", "{'status': {}}"])
-async def test_a_worker_that_tells_nonsense_is_ended(message: str) -> None:
+async def test_a_worker_with_an_invalid_report_is_killed(message: str) -> None:
     line = message.replace("'", '"')
     async with watched(f"line.sendall({line!r}.encode() + b'\\n'); line.recv(100)") as worker:
         await until(worker.ended.is_set)
@@ -154,7 +154,7 @@ async def test_a_worker_that_tells_nonsense_is_ended(message: str) -> None:
         assert worker.reason.startswith("killed after an invalid report: ")
 
 
-async def test_a_worker_that_dies_again_and_again() -> None:
+async def test_a_worker_that_dies_repeatedly_is_restarted_with_a_delay() -> None:
     dies = "import os; os.kill(os.getpid(), 9)"
     async with supervised(Script(target=dies)) as (_, said):
         again = "worker 1 has ended 2 times in a row: SIGKILL; restart in "
@@ -174,7 +174,7 @@ async def test_a_closed_output_does_not_prevent_the_shutdown() -> None:
     assert running.result() == 0
 
 
-async def test_what_no_worker_can_run_is_reported_once() -> None:
+async def test_an_unusable_app_is_reported_once() -> None:
     said: list[str] = []
     job = Script(target="""line.sendall(b'{"unusable": "no such app"}\\n')""")
     supervisor = Supervisor(job, 2, said.append, Random(1))
@@ -182,17 +182,17 @@ async def test_what_no_worker_can_run_is_reported_once() -> None:
     assert (said, supervisor.unusable) == ([], "no such app")
 
 
-async def test_who_dies_while_it_drains_has_not_drained() -> None:
+async def test_a_worker_that_dies_during_the_drain_fails_the_shutdown() -> None:
     job = Script(target=f"{COMES_UP}if number == 2: import os; os.kill(os.getpid(), 9)")
     async with supervised(job, code=1) as (supervisor, said):
         await until(lambda: all(ready(supervisor)))
     assert "worker 2 died while draining: SIGKILL" in said
 
 
-async def test_static_members_are_reloaded_one_by_one_and_none_is_there_twice(
+async def test_static_members_are_reloaded_one_by_one(
     tmp_path: Path,
 ) -> None:
-    """Each has a file of its own while it lives, and dies if there is one already."""
+    """Each worker creates a file while it runs, and fails if the file exists."""
     alone = f"""
 import os
 mine = {str(tmp_path)!r} + f"/{{number}}"
@@ -209,7 +209,7 @@ os.remove(mine)
     assert sum(" is up, process" in sentence for sentence in said) == 4
 
 
-async def test_a_static_member_that_does_not_come_up_keeps_the_others_from_being_replaced(
+async def test_a_failed_static_member_stops_the_reload(
     tmp_path: Path,
 ) -> None:
     new = tmp_path / "new"
@@ -233,7 +233,7 @@ def has_read(records: int, up: str = '"up": true') -> str:
     return f"import os\nfirst = number == 1 and not os.path.exists(mark)\n{report}\n{coming}"
 
 
-async def test_a_worker_that_has_read_enough_is_replaced(tmp_path: Path) -> None:
+async def test_a_worker_that_reaches_its_record_limit_is_replaced(tmp_path: Path) -> None:
     mark = tmp_path / "replaced"
     job = Script(target=f"mark = {str(mark)!r}\n{has_read(1000)}")
     async with supervised(job, limits=RecycleLimits(records=1000)) as (supervisor, said):
@@ -242,11 +242,11 @@ async def test_a_worker_that_has_read_enough_is_replaced(tmp_path: Path) -> None
         await until(lambda: "worker 1 is replaced: it has read 1000 records" in said)
         await until(lambda: sum(" is up, process" in line for line in said) == 3)
         await until(lambda: all(ready(supervisor)))
-        assert not begins("worker 1 has ended", said)  # the new one was up before
+        assert not begins("worker 1 has ended", said)  # the successor was up before
         assert not begins("worker 2 ", [line for line in said if "is up" not in line])
 
 
-async def test_a_static_member_ends_before_the_worker_that_replaces_it(tmp_path: Path) -> None:
+async def test_a_static_member_ends_before_its_successor_starts(tmp_path: Path) -> None:
     mark = tmp_path / "replaced"
     script = has_read(1000, '"up": true, "static": true')
     job = Script(target=f"mark = {str(mark)!r}\n{script}")
@@ -257,7 +257,7 @@ async def test_a_static_member_ends_before_the_worker_that_replaces_it(tmp_path:
         await until(lambda: all(ready(supervisor)))
 
 
-async def test_a_worker_stays_if_its_successor_does_not_come_up(tmp_path: Path) -> None:
+async def test_a_worker_is_kept_if_its_successor_fails(tmp_path: Path) -> None:
     mark = tmp_path / "broken"
     script = f"mark = {str(mark)!r}\n{has_read(1000)}"
     job = Script(target=f"import os\nif os.path.exists({str(mark)!r}): os.abort()\n{script}")
@@ -269,7 +269,7 @@ async def test_a_worker_stays_if_its_successor_does_not_come_up(tmp_path: Path) 
         mark.unlink()
 
 
-KEEPS_WHAT_IS_PAUSED = """
+RECORDS_PAUSED_TOPICS = """
 line.sendall(b'{"up": true}\\n')
 line.sendall(b'{"status": {"live": true, "ready": true, "state": "x", "lag": {"orders": {}}}}\\n')
 for message in line.makefile("rb"):
@@ -280,8 +280,8 @@ for message in line.makefile("rb"):
 """
 
 
-async def test_topics_are_paused_in_all_workers_also_in_later_ones(tmp_path: Path) -> None:
-    script = f"folder = {str(tmp_path)!r}\n{KEEPS_WHAT_IS_PAUSED}"
+async def test_topics_are_paused_in_all_and_in_later_workers(tmp_path: Path) -> None:
+    script = f"folder = {str(tmp_path)!r}\n{RECORDS_PAUSED_TOPICS}"
 
     def received(number: int) -> list[list[str]]:
         file = tmp_path / str(number)
@@ -302,7 +302,7 @@ async def test_topics_are_paused_in_all_workers_also_in_later_ones(tmp_path: Pat
         await until(lambda: received(1)[-1] == received(2)[-1] == [])
 
 
-async def test_who_is_given_up_while_it_starts_does_not_live_on(
+async def test_a_cancelled_start_leaves_no_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     begun = asyncio.Event()

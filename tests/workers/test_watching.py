@@ -34,7 +34,7 @@ async def test_changes_of_python_files_are_reported(tmp_path: Path) -> None:
     assert reported[0] == "orders.py"
 
 
-def test_the_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "watchfiles", None)
     with pytest.raises(ConfigError, match=r"pip install 'asyncconsumer\[reload\]'"):
         check_watchfiles()

@@ -17,7 +17,7 @@ def _here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
 
 
-async def test_without_another_grace_it_is_the_apps() -> None:
+async def test_the_grace_of_the_app_is_the_default() -> None:
     app = ConsumerApp(bootstrap_servers="k:1", group_id="g", shutdown_grace_ms=1_234)
     line: Any = None  # not used yet
     assert [WorkerRuntime(app, line, grace)._grace_ms for grace in (None, 5)] == [1_234, 5]

@@ -14,7 +14,7 @@ from asyncconsumer.testing.virtual_time import simulated
 from tests.group.classic.test_leader_return import all_assigned, static
 from tests.support.fake_classic_group import fake_cluster, now, open_member
 from tests.support.helpers import until
-from tests.support.real_classic_group import Following, the_generation
+from tests.support.real_classic_group import ClassicMember, generation_of
 
 pytestmark = pytest.mark.fast
 
@@ -29,7 +29,7 @@ UNWATCHED: dict[str, Any] = {"metadata_refresh_ms": 1_000_000}  # a member that 
 @asynccontextmanager
 async def cooperative(
     cluster: GroupCluster, instance_id: str, topic: str = "t", **options: Any
-) -> AsyncIterator[Following]:
+) -> AsyncIterator[ClassicMember]:
     options = {"metadata_refresh_ms": 2_000, "group_instance_id": instance_id, **options}
     subscription, assignors = TopicSubscription([topic]), [CooperativeStickyAssignor()]
     async with open_member(cluster, subscription, assignors, **options) as following:
@@ -40,9 +40,9 @@ class Revoking(NamedTuple):
     """A group whose follower "b" revoked two of four partitions for "c", and did not rejoin."""
 
     cluster: GroupCluster
-    leader: Following  # "a", which reads another topic
-    b: Following
-    c: Following
+    leader: ClassicMember  # "a", which reads another topic
+    b: ClassicMember
+    c: ClassicMember
 
 
 @asynccontextmanager
@@ -87,9 +87,9 @@ async def test_revoked_partitions_are_assigned_after_the_return(
         await until(all_assigned(group.cluster, group.leader, group.c, returned))
         assert now() - started < SOON
         assert len(group.c.owned) == 2
-        generation = the_generation(returned)
+        generation = generation_of(returned)
         await asyncio.sleep(LATE)
-        assert the_generation(returned) == generation
+        assert generation_of(returned) == generation
 
 
 @simulated(seeds=SEEDS)
@@ -106,9 +106,9 @@ async def test_a_leader_without_descriptions_waits_for_the_rebalance_timeout() -
 async def test_a_slow_revocation_is_not_disturbed() -> None:
     """No member returned, so the leader waits."""
     async with revoking() as group:
-        generation = the_generation(group.leader)
+        generation = generation_of(group.leader)
         await asyncio.sleep(90)
-        assert the_generation(group.leader) == generation
+        assert generation_of(group.leader) == generation
         await asyncio.sleep(20)
         assert all_assigned(group.cluster, group.leader, group.b, group.c)()
 
@@ -135,9 +135,9 @@ async def test_a_returned_member_does_not_read_unsubscribed_topics(instance_id: 
                 await until(all_assigned(cluster, returned, stays))
                 owned = {tp.topic for share in returned.history for tp in share.partitions}
                 assert owned == {"t"}
-                generation = the_generation(returned)
+                generation = generation_of(returned)
                 await asyncio.sleep(SEVERAL_CHECKS)
-                assert the_generation(returned) == generation
+                assert generation_of(returned) == generation
 
 
 @pytest.mark.parametrize("instance_id", ["a", "b"], ids=["leader", "follower"])

@@ -32,7 +32,7 @@ from asyncconsumer.testing.virtual_time import simulated
 from asyncconsumer.types import Address, MemberIdentity, TopicPartition
 from tests.support.fake_classic_group import fake_cluster, open_member
 from tests.support.helpers import until
-from tests.support.real_classic_group import Following, the_generation
+from tests.support.real_classic_group import ClassicMember, generation_of
 
 if TYPE_CHECKING:
     from asyncconsumer.group.classic.coordinator_client import CoordinatorClient
@@ -63,7 +63,7 @@ async def static(
     topics: Subscription | None = None,
     assignors: Sequence[Assignor] = (),
     **options: Any,
-) -> AsyncIterator[Following]:
+) -> AsyncIterator[ClassicMember]:
     async with open_member(
         cluster,
         topics,
@@ -75,7 +75,7 @@ async def static(
         yield following
 
 
-def all_assigned(cluster: GroupCluster, *members: Following) -> Callable[[], bool]:
+def all_assigned(cluster: GroupCluster, *members: ClassicMember) -> Callable[[], bool]:
     def check() -> bool:
         owned = [tp for following in members for tp in following.owned]
         return sorted(owned) == sorted(
@@ -115,12 +115,12 @@ async def test_a_return_without_a_change_starts_no_rebalance(
             async with static(cluster, "a", both, [assignor()]) as first:
                 await until(all_assigned(cluster, first, follower))
                 await asyncio.sleep(SEVERAL_CHECKS)
-                generation = the_generation(follower)
+                generation = generation_of(follower)
             for instance_id in ("a", "b"):
                 topics = both if instance_id == "a" else TopicSubscription(["t"])
                 async with static(cluster, instance_id, topics, [assignor()]) as returned:
                     await asyncio.sleep(SEVERAL_CHECKS)
-                    assert the_generation(returned) == generation
+                    assert generation_of(returned) == generation
                     assert len(returned.history) == 1
 
 
@@ -186,7 +186,7 @@ async def test_unknown_racks_of_the_last_assignment_start_no_rebalance() -> None
             async with static(cluster, "a", client_rack="x") as leader:
                 await until(all_assigned(cluster, leader))
                 await asyncio.sleep(SEVERAL_CHECKS)
-                assert the_generation(leader) == 1
+                assert generation_of(leader) == 1
                 assert len(leader.history) == 1
 
 

@@ -27,7 +27,7 @@ from asyncconsumer.testing.virtual_time import simulated
 from asyncconsumer.types import TopicPartition
 from tests.support.fake_classic_group import GROUP, fake_cluster, now, open_member
 from tests.support.helpers import until
-from tests.support.real_classic_group import Following, the_generation
+from tests.support.real_classic_group import ClassicMember, generation_of
 
 pytestmark = pytest.mark.fast
 
@@ -36,7 +36,7 @@ ALL = {0, 1, 2, 3}
 SEEDS = range(2)  # `world` has thousands of schedules
 
 
-async def has_all(member: Following) -> None:
+async def has_all(member: ClassicMember) -> None:
     await until(lambda: member.numbers == ALL)
 
 
@@ -54,7 +54,7 @@ async def test_assigned_partitions_are_owned_until_the_member_leaves() -> None:
         assert member_state(tested) == nothing
         await has_all(member)
         assert not tested.lost
-        assert the_generation(member) == 1
+        assert generation_of(member) == 1
         assert set(member.history[-1].owners) == member.owned
         await member.leave()
         assert member_state(tested) == nothing
@@ -154,7 +154,7 @@ async def test_a_rebalance_uses_recent_metadata(
         await has_all(member)
         metadata_requests = cluster.brokers[1].requests[METADATA]
         member.membership.rejoin("requested by a test")
-        await until(lambda: the_generation(member) == 2)
+        await until(lambda: generation_of(member) == 2)
         assert cluster.brokers[1].requests[METADATA] == metadata_requests
 
 
@@ -163,9 +163,9 @@ async def test_topics_of_an_earlier_pattern_are_not_subscribed() -> None:
     async with fake_cluster() as cluster, open_member(cluster, PatternSubscription("t")) as member:
         await has_all(member)
         member.membership.subscribe(TopicSubscription(["other"]))
-        await until(lambda: the_generation(member) == 2 and not member.numbers)
+        await until(lambda: generation_of(member) == 2 and not member.numbers)
         member.membership.rejoin("requested by a test")
-        await until(lambda: the_generation(member) == 3)
+        await until(lambda: generation_of(member) == 3)
         assert not member.numbers
 
 
@@ -193,13 +193,13 @@ async def test_a_rebalance_reported_during_a_join_causes_no_second_join() -> Non
     ):
         await until(lambda: len(member.owned) == len(slow.owned) == 2)
         await asyncio.sleep(10)
-        slow.delay, before = 20.0, the_generation(member)
+        slow.delay, before = 20.0, generation_of(member)
         member.membership.rejoin("requested by a test")
         slow.membership.rejoin("requested by a test")
-        await until(lambda: the_generation(member) > before)
+        await until(lambda: generation_of(member) > before)
         member.membership.rejoin("requested by a test")  # this join waits
         await asyncio.sleep(100)
-        assert the_generation(member) == before + 2
+        assert generation_of(member) == before + 2
 
 
 @simulated(seeds=SEEDS)
@@ -261,7 +261,7 @@ async def test_a_moved_coordinator_causes_no_rebalance() -> None:
         cluster.kill(cluster.coordinator(GROUP))
         before = now()
         await until(lambda: member.membership.deadline > before + 45.0)
-        assert the_generation(member) == 1
+        assert generation_of(member) == 1
         assert len(member.history) == 1
         assert member.membership.rebalances == 1
 
@@ -280,7 +280,7 @@ async def test_a_join_does_not_wait_for_the_former_coordinator() -> None:
         await asyncio.sleep(0.1)  # the JoinGroup is in flight
         cluster.freeze(old)
         cluster.move_coordinator(GROUP)
-        await until(lambda: the_generation(member) == 2)
+        await until(lambda: generation_of(member) == 2)
         assert member.numbers == ALL
         assert not any(assignment.lost for assignment in member.history)
 
@@ -314,7 +314,7 @@ async def test_a_lost_join_or_sync_response_is_requested_again(api: int, fate: F
         assert member.numbers == ALL
         assert not any(assignment.lost for assignment in member.history)
         if api == SYNC:
-            assert the_generation(member) == 2  # no further generation was needed
+            assert generation_of(member) == 2  # no further generation was needed
 
 
 @simulated(seeds=SEEDS)
@@ -422,7 +422,7 @@ async def test_a_malformed_member_gets_no_partition_and_the_group_continues(
             joined = asyncio.ensure_future(odd_member(connection))  # noqa: TID251
             with caplog.at_level(logging.ERROR):
                 await until(joined.done)
-        await until(lambda: the_generation(member) == 2 and member.numbers == ALL)
+        await until(lambda: generation_of(member) == 2 and member.numbers == ALL)
         assert f"member {joined.result()} gets no partition" in caplog.text
         assert "malformed subscription" in caplog.text
 
@@ -464,7 +464,7 @@ async def test_a_returned_leader_detects_partitions_added_meanwhile() -> None:
             await has_all(member)
         async with open_member(cluster, group_instance_id="i") as member:
             await has_all(member)
-            assert the_generation(member) == 1
+            assert generation_of(member) == 1
             await asyncio.sleep(20)
             assert len(member.history) == 1
         cluster.add_partitions("t", 5)

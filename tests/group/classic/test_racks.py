@@ -18,7 +18,7 @@ from asyncconsumer.testing.fake_kafka.groups import GroupCluster
 from asyncconsumer.testing.virtual_time import simulated
 from tests.support.fake_classic_group import open_member
 from tests.support.helpers import until
-from tests.support.real_classic_group import Following, the_generation
+from tests.support.real_classic_group import ClassicMember, generation_of
 
 pytestmark = pytest.mark.fast
 
@@ -36,7 +36,7 @@ async def in_three_racks() -> AsyncIterator[GroupCluster]:
         yield cluster
 
 
-async def until_near(first: Following, *others: Following) -> None:
+async def until_near(first: ClassicMember, *others: ClassicMember) -> None:
     """Wait until each member owns the partitions of its rack, in the order of racks."""
     members = dict(zip(NEAR, (first, *others), strict=False))
     await until(lambda: {rack: member.numbers for rack, member in members.items()} == NEAR)
@@ -73,9 +73,9 @@ async def test_a_leader_with_a_rack_rebalances_when_replicas_move() -> None:
             await until_near(leader, y, z)
             swap_racks(cluster)
             await until(lambda: (y.numbers, z.numbers) == (NEAR["z"], NEAR["y"]))
-            before = the_generation(leader)
+            before = generation_of(leader)
             await asyncio.sleep(LONG)
-            assert the_generation(leader) == before
+            assert generation_of(leader) == before
 
 
 @simulated(seeds=SEEDS)
@@ -84,10 +84,10 @@ async def test_a_leader_without_a_rack_ignores_moved_replicas_as_in_java() -> No
         await until(lambda: len(leader.owned) == 6)
         async with open_member(cluster, client_rack="y") as y:
             await until(lambda: len(leader.owned) == len(y.owned) == 3)
-            before = the_generation(leader)
+            before = generation_of(leader)
             swap_racks(cluster)
             await asyncio.sleep(LONG)
-            assert the_generation(leader) == before
+            assert generation_of(leader) == before
 
 
 @simulated(seeds=SEEDS)
@@ -99,14 +99,14 @@ async def test_a_stopped_broker_keeps_its_rack() -> None:
             open_member(cluster, client_rack="z") as z,
         ):
             await until_near(member, two, z)
-            before = the_generation(member)
+            before = generation_of(member)
             down = next(node for node in (2, 3) if node != cluster.coordinator("g"))
             cluster.kill(down)
             await asyncio.sleep(LONG)
             assert down not in cluster.view.endpoints
             cluster.start(down)
             await asyncio.sleep(LONG)
-            assert the_generation(member) == before
+            assert generation_of(member) == before
 
 
 @simulated(seeds=SEEDS)

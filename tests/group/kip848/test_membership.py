@@ -106,7 +106,7 @@ async def test_the_first_assignment_waits_for_the_names_of_its_topics() -> None:
             await asyncio.sleep(20)
             assert not member.assignments
             world.cluster.view.names[topic_id.bytes] = "t2"
-            await until(lambda: member.has == partitions("t2", 0))
+            await until(lambda: member.owned == partitions("t2", 0))
 
 
 @simulated(range(10))
@@ -133,10 +133,10 @@ async def test_topics_are_acknowledged_after_their_names_are_known() -> None:
         group = world.groups.groups["g"]
         await until(lambda: any((topic_id, 0) in m.assigned for m in group.members.values()))
         await asyncio.sleep(30)
-        assert member.has == partitions("t", 0, 1, 2, 3)
+        assert member.owned == partitions("t", 0, 1, 2, 3)
         for node in world.cluster.brokers:
             world.cluster.catch_up(node)
-        await until(lambda: member.has == partitions("t", 0, 1, 2, 3) | partitions("t2", 0))
+        await until(lambda: member.owned == partitions("t", 0, 1, 2, 3) | partitions("t2", 0))
         assert member.assignments[-1].fresh == partitions("t2", 0)
 
 
@@ -150,8 +150,8 @@ async def test_an_older_coordinator_gets_the_matching_topic_names() -> None:
         assert not member.assignments[-1].fresh
         world.cluster.add_topic("other", 1)
         world.cluster.add_topic("t2", 1)
-        await until(lambda: TopicPartition("t2", 0) in member.has)
-        assert member.has == partitions("t", 0, 1, 2, 3) | partitions("t2", 0)
+        await until(lambda: TopicPartition("t2", 0) in member.owned)
+        assert member.owned == partitions("t", 0, 1, 2, 3) | partitions("t2", 0)
         assert member.assignments[-1].fresh == partitions("t2", 0)
         (known,) = world.groups.groups["g"].members.values()
         assert (sorted(known.topics), known.regex) == (["t", "t2"], "")
@@ -166,14 +166,14 @@ def test_internal_topics_match_only_if_they_are_not_excluded(version: int) -> No
             async with world.member(PatternSubscription(".*")) as member:
                 await until(lambda: split("t", 4, member))
                 world.cluster.add_topic("t2", 1)
-                await until(lambda: TopicPartition("t2", 0) in member.has)
+                await until(lambda: TopicPartition("t2", 0) in member.owned)
             others = partitions("t", 0, 1, 2, 3) | partitions("t2", 0)
-            assert member.has == others
+            assert member.owned == others
             everything = others | partitions("__consumer_offsets", 0)
             async with world.member(
                 PatternSubscription(".*"), exclude_internal_topics=False
             ) as member:
-                await until(lambda: member.has == everything)
+                await until(lambda: member.owned == everything)
 
     play()
 
@@ -187,7 +187,7 @@ async def test_a_member_replaces_a_pattern_that_its_coordinator_matches_by_names
         (known,) = world.groups.groups["g"].members.values()
         assert (sorted(known.topics), known.regex) == ([], "t.*")
         member.membership.subscribe(PatternSubscription(".*"))
-        await until(lambda: member.has == partitions("t", 0, 1, 2, 3) | partitions("u", 0))
+        await until(lambda: member.owned == partitions("t", 0, 1, 2, 3) | partitions("u", 0))
         assert (sorted(known.topics), known.regex) == (["t", "u"], "")
 
 
@@ -258,12 +258,12 @@ async def test_heartbeats_continue_while_an_assignment_is_processed() -> None:
         await until(lambda: bool(member.assignments))
         member.may_acknowledge.clear()
         async with world.member(seed=7) as two:
-            await until(lambda: len(member.has) == 2)
+            await until(lambda: len(member.owned) == 2)
             before = member.membership.deadline
             await asyncio.sleep(20)
             assert member.membership.deadline > before + 15
             assert not world.groups.given_up
-            assert not two.has  # revoked partitions are kept until they are acknowledged
+            assert not two.owned  # revoked partitions are kept until they are acknowledged
             member.may_acknowledge.set()
             await until(lambda: split("t", 4, member, two))
 
@@ -278,12 +278,12 @@ async def test_an_assignment_skipped_for_a_rebalance_is_delivered_again() -> Non
             await until(member.membership.rebalance_pending)
             member.may_acknowledge.set()
             await until(lambda: split("t", 4, member, two))
-        await until(lambda: len(member.has) == 4)
+        await until(lambda: len(member.owned) == 4)
         reported = len(member.assignments)
         member.membership._target_changed.set()  # a wakeup without a new target is possible
         assert member.membership.rebalance_pending()
         await until(lambda: len(member.assignments) > reported)
-        assert len(member.has) == 4
+        assert len(member.owned) == 4
 
 
 @simulated(range(5))
@@ -295,7 +295,7 @@ async def test_a_thread_can_send_the_heartbeat_of_the_member() -> None:
         heartbeat = member.membership.heartbeat
         async with world.member(seed=7) as two:
             await until(lambda: split("t", 4, member, two))
-            await until(lambda: _reported_partitions(member) == {n.partition for n in member.has})
+            await until(lambda: _reported_partitions(member) == {n.partition for n in member.owned})
             assert heartbeat is not None
             address, message = member.membership.heartbeat
             connection = await world.cluster.open(address, world.cluster.config())

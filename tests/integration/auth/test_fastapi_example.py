@@ -68,8 +68,8 @@ async def test_the_service_logs_in_and_reads_without_showing_its_secret(
         requests = len(server.requests)
         await service.send(20)
         service.start(*FASTAPI, "--port", str(service.port))
-        await service.says("/kafka/ready", 200)
-        await service.keeps_them_all()
+        await service.wait_status("/kafka/ready", 200)
+        await service.wait_stored()
         assert await service.get("/orders/count") == (200, 20)
         assert (len(server.requests) > requests) is (login is oidc)
         shown = subprocess.run(
@@ -77,5 +77,5 @@ async def test_the_service_logs_in_and_reads_without_showing_its_secret(
         )
         assert "(redacted)" in shown.stdout
         assert secret not in shown.stdout + shown.stderr
-        assert await service.ends() in (0, -signal.SIGTERM), service.observed  # by uvicorn
+        assert await service.end() in (0, -signal.SIGTERM), service.observed  # by uvicorn
         assert secret not in service.observed

@@ -173,7 +173,7 @@ async def test_the_example_page_shows_records(kafka: KafkaHandle, tmp_path: Path
     try:
         async with aclosing(Program(tmp_path, **servers)) as program:
             program.start(*command)
-            await program.tells("Uvicorn running on")
+            await program.wait_output("Uvicorn running on")
             async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
                 async with session.get("/") as answer:
                     assert "EventSource" in await answer.text()
@@ -186,9 +186,9 @@ async def test_the_example_page_shows_records(kafka: KafkaHandle, tmp_path: Path
             if (browser := find_browser()) is not None:
                 async with chromium(browser) as tab:
                     await tab.open(f"http://127.0.0.1:{port}/")
-                    await tab.shows("#state", "live")
+                    await tab.wait_text("#state", "live")
                     await send(kafka, topic, [77])
-                    await tab.shows("#orders", "77")
-            assert await program.ends() in (0, -15), program.observed
+                    await tab.wait_text("#orders", "77")
+            assert await program.end() in (0, -15), program.observed
     finally:
         ports.close()

@@ -43,7 +43,7 @@ class Member:
     def observed(self) -> str:
         return self._err.read_text()
 
-    async def ends(self, how: signal.Signals | None = None) -> int:
+    async def end(self, how: signal.Signals | None = None) -> int:
         """Wait for the end of the program, and return its exit code."""
         if how is not None:
             self.process.send_signal(how)
@@ -125,12 +125,12 @@ async def test_two_members_share_a_topic_and_commit_when_they_stop(
     await until(lambda: {*first.lines, *second.lines} == values)
     assert len(first.lines) + len(second.lines) == len(values)
 
-    assert await first.ends(signal.SIGTERM) == 0
+    assert await first.end(signal.SIGTERM) == 0
     assert list(await group.nodes.members()) == [f"{group.name}_b"]
     await group.until_owned(b=4)
     values |= await group.send(40)
     await until(lambda: {*first.lines, *second.lines} == values)
-    assert await second.ends(signal.SIGINT) == 0
+    assert await second.end(signal.SIGINT) == 0
     assert len(first.lines) + len(second.lines) == len(values) == await group.committed()
     assert (await group.nodes.members(), await group.nodes.owners()) == ({}, {})
     assert f"% assigned to {group.name}_a: {group.topic}[0]" in first.observed
@@ -163,7 +163,7 @@ async def test_a_member_shares_a_group_with_kafkas_console_consumer(
     await until(
         lambda: {line.rpartition(":")[2] for line in tested.lines} | set(scala.values) == values
     )
-    assert await tested.ends(signal.SIGTERM) == 0
+    assert await tested.end(signal.SIGTERM) == 0
     await group.until_owned(s=4)
     assert len(tested.lines) + len(scala.values) == len(values)
     assert all(line.split(":")[2] == "key" for line in tested.lines)
@@ -173,10 +173,10 @@ async def test_a_member_shares_a_group_with_kafkas_console_consumer(
 async def test_max_messages_records_are_printed_and_committed(group: Group) -> None:
     values = await group.send(40)
     some = group.start("a", "--max-messages", "17", "--streams", "3")
-    assert await some.ends() == 0
+    assert await some.end() == 0
     assert len(some.lines) == 17 == await group.committed()
     rest = group.start("b", "--timeout-ms", "500", "--offsets-storage", "dual")
-    assert await rest.ends() == 0
+    assert await rest.end() == 0
     assert sorted([*some.lines, *rest.lines]) == sorted(values)
     assert await group.committed() == 40
 
@@ -184,7 +184,7 @@ async def test_max_messages_records_are_printed_and_committed(group: Group) -> N
 async def test_a_member_prints_selected_records_as_json(group: Group) -> None:
     await group.send(12)
     some = group.start("a", "--json", "--key", "key", "--grep", "1", "--timeout-ms", "1000")
-    assert await some.ends() == 0
+    assert await some.end() == 0
     assert sorted(json.loads(line)["value"] for line in some.lines) == ["1", "10", "11"]
     assert await group.committed() == 12
 
@@ -199,10 +199,10 @@ async def test_a_stopped_member_has_committed_what_it_printed(group: Group) -> N
         ]  # the program prints until the pipe is full
         first.process.send_signal(signal.SIGTERM)
         lines += await asyncio.to_thread(pipe.readlines)
-    assert await first.ends() == 0
+    assert await first.end() == 0
     assert len(lines) == await group.committed() < len(values)
     second = group.start("b", "--max-messages", str(len(values) - len(lines)))
-    assert await second.ends() == 0
+    assert await second.end() == 0
     assert {*second.lines, *(line.decode().rstrip() for line in lines)} == values
 
 
@@ -214,7 +214,7 @@ async def test_lines_are_flushed_and_a_closed_pipe_ends_the_program(group: Group
             await group.send(1)
             assert await asyncio.to_thread(pipe.readline) == b"%d\n" % number
     await group.send(4)
-    assert await member.ends() == 0  # as with `head`
+    assert await member.end() == 0  # as with `head`
     assert await group.nodes.members() == {}
     assert await group.committed() == 3
 
@@ -226,7 +226,7 @@ async def test_a_signal_stops_a_program_whose_output_is_not_read(group: Group) -
     with member.process.stdout:
         await until(lambda: "assigned to" in member.observed)
         await asyncio.to_thread(member.process.stdout.read, 1)  # the program blocks at a full pipe
-        assert await member.ends(signal.SIGTERM) == 0
+        assert await member.end(signal.SIGTERM) == 0
     assert (await group.nodes.members(), await group.nodes.owners()) == ({}, {})
 
 
@@ -239,4 +239,4 @@ async def test_a_second_signal_ends_the_program_at_once(group: Group) -> None:
         proxy.black_hole()  # no response to the commit and to the leave
         member.process.send_signal(signal.SIGTERM)
         await until(lambda: "% committing and leaving" in member.observed)
-        assert await member.ends(signal.SIGINT) == -signal.SIGINT
+        assert await member.end(signal.SIGINT) == -signal.SIGINT

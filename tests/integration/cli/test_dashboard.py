@@ -25,7 +25,7 @@ async def test_the_page_is_served_until_a_signal(kafka: KafkaHandle, tmp_path: P
     topic, group = await kafka.topic(), kafka.group()
     async with aclosing(Program(tmp_path)) as program:
         program.start(*COMMAND, "-b", kafka.bootstrap_servers, "--port", "0")
-        await program.tells("serving the dashboard on http://127.0.0.1:")
+        await program.wait_output("serving the dashboard on http://127.0.0.1:")
         (url,) = re.findall(r"http://127.0.0.1:\d+", program.observed)
         async with (
             make_consumer(kafka, topic, group_id=group) as consumer,
@@ -40,7 +40,7 @@ async def test_the_page_is_served_until_a_signal(kafka: KafkaHandle, tmp_path: P
                         groups = json.loads(line[6:]).get("groups", ())
                         if any(row["group"] == group and row["members"] for row in groups):
                             break
-                assert await program.ends() == 0, program.observed
+                assert await program.end() == 0, program.observed
         assert "Traceback" not in program.observed
 
 
@@ -48,7 +48,7 @@ async def test_an_address_is_required(tmp_path: Path) -> None:
     async with aclosing(Program(tmp_path)) as program:
         program.environment = {"ASYNCCONSUMER_BOOTSTRAP_SERVERS": ""}
         program.start(*COMMAND)
-        assert await program.ends(None) == 2  # wrong usage
+        assert await program.end(None) == 2  # wrong usage
         assert "No broker is known" in program.observed
 
 

@@ -17,10 +17,10 @@ from tests.support.consumer_members import (
     committed,
     description,
     division,
-    go_on,
     repeated,
     send,
     until_divided,
+    wait_delivered,
 )
 from tests.support.consumer_process import OwnConsumer, strategies
 from tests.support.helpers import until
@@ -48,8 +48,8 @@ async def two_members(
         a.changes.clear()
         b.changes.clear()
         async with Writer(cluster.bootstrap_servers, whole) as writer:
-            await go_on(writer.acknowledged, a, b)
-            yield lambda: go_on(writer.acknowledged, a, b)
+            await wait_delivered(writer.acknowledged, a, b)
+            yield lambda: wait_delivered(writer.acknowledged, a, b)
         await until(lambda: all_of(writer.acknowledged, a, b))
         assert (a.changes, b.changes) == ([], [])
         assert repeated(a, b) == {}
@@ -92,7 +92,7 @@ async def test_partitions_of_a_killed_member_continue_at_its_commits(
         Writer(kafka_cluster.bootstrap_servers, whole) as writer,
     ):
         await until_divided(division("range", {topic: PARTITIONS}, {"a": (), "b": ()}), a=a, b=b)
-        await go_on(writer.acknowledged, a, b)
+        await wait_delivered(writer.acknowledged, a, b)
         had = b.owned
         await b.kill()
         safe = await committed(kafka_cluster, group)

@@ -25,10 +25,10 @@ from tests.support.connector_members import (
     all_of,
     connector_of,
     equal,
+    expected_owners,
     numbers,
     open_member,
     send,
-    shares,
 )
 from tests.support.helpers import until
 from tests.support.zookeeper_nodes import GroupNodes, nodes_of
@@ -58,7 +58,7 @@ async def test_an_invalid_member_registration_is_logged_and_ignored(
             await nodes.client.create(f"/consumers/{group}/ids/{group}_bad", b'{"pattern":')
             await until(lambda: f"{group}_bad" in caplog.text)
             async with open_member(kafka_zk, group, {topic: 1}, "b") as other:
-                both = shares(topic, 2, (tested.id, 1), (other.id, 1))
+                both = expected_owners(topic, 2, (tested.id, 1), (other.id, 1))
                 await until(lambda: equal(nodes.owners(), both))
                 await send(kafka_zk, topic, 20)
                 await until(lambda: all_of(numbers(topic, 20), tested, other))
@@ -271,13 +271,13 @@ async def test_listeners_are_called_in_order_with_commits_before_release(
             await send(kafka_zk, topic, 20)
             await until(lambda: all_of(numbers(topic, 20), tested))
             async with open_member(kafka_zk, group, {topic: 1}, "b") as other:
-                both = shares(topic, 4, (tested.id, 1), (other.id, 1))
+                both = expected_owners(topic, 4, (tested.id, 1), (other.id, 1))
                 await until(lambda: equal(nodes.owners(), both))
             await until(lambda: len(diary.lines) == 3)
             session = tested.connector._group.session
             await kafka_zk.zookeeper.expire_session(session.session_id, session.password)
             await until(lambda: len(diary.lines) == 5)
-            everything = shares(topic, 4, (tested.id, 1))
+            everything = expected_owners(topic, 4, (tested.id, 1))
             await until(lambda: equal(nodes.owners(), everything))
             await send(kafka_zk, topic, 20, 20)
             await until(lambda: all_of(numbers(topic, 40), tested))

@@ -18,11 +18,11 @@ from tests.support.consumer_members import (
     committed,
     description,
     division,
-    go_on,
     received,
     repeated,
     send,
     until_divided,
+    wait_delivered,
 )
 from tests.support.consumer_process import OwnConsumer, strategies
 from tests.support.helpers import until
@@ -48,15 +48,15 @@ async def test_assignments_are_those_of_java_members_with_either_leader(
         # the first member leads
         expected = division(strategy, topics, {"a": (), "b": whole})
         await until_divided(expected, a=tested, b=java)
-        await go_on(writer.acknowledged, java, tested)
+        await wait_delivered(writer.acknowledged, java, tested)
         await java.stop()
         await until(lambda: tested.owned == whole)
-        await go_on(writer.acknowledged, java, tested)
+        await wait_delivered(writer.acknowledged, java, tested)
         # the leader is asyncconsumer now
         await java.start()
         expected = division(strategy, topics, {"a": whole, "b": ()})
         await until_divided(expected, a=tested, b=java)
-        await go_on(writer.acknowledged, java, tested)
+        await wait_delivered(writer.acknowledged, java, tested)
         await writer.stop()
         await until(lambda: all_of(writer.acknowledged, java, tested))
     # the member left
@@ -82,7 +82,7 @@ async def test_killed_or_frozen_members_repeat_only_uncommitted_records(
         everybody: dict[str, AnyMember] = {"a": a, "b": b, "c": c, "d": d, "e": e}
         share = partial(division, "range", topics)
         await until_divided(share(dict.fromkeys("abcde", ())), **everybody)
-        await go_on(writer.acknowledged, *everybody.values())
+        await wait_delivered(writer.acknowledged, *everybody.values())
         unlucky, busy = b.owned | c.owned | d.owned, len(d.records) + 50
         assert repeated(*everybody.values()) == {}
 
@@ -94,11 +94,11 @@ async def test_killed_or_frozen_members_repeat_only_uncommitted_records(
         await together(b.kill(), c.kill())
         safe = await committed(kafka, group)
         await until_divided(share(dict.fromkeys("ae", ())), a=a, e=e)
-        await go_on(writer.acknowledged, a, e)
+        await wait_delivered(writer.acknowledged, a, e)
         reported = len(d.records) + 1  # one may be in flight and not printed yet
         d.thaw()
         await until_divided(share(dict.fromkeys("ade", ())), a=a, d=d, e=e)
-        await go_on(writer.acknowledged, *everybody.values())
+        await wait_delivered(writer.acknowledged, *everybody.values())
         await writer.stop()
         await until(lambda: all_of(writer.acknowledged, *everybody.values()))
         again = repeated(*everybody.values())
@@ -135,7 +135,7 @@ async def test_a_group_migrates_from_range_to_cooperative_sticky(
     async def settled() -> None:
         has = members.values()
         await until(lambda: sorted(tp for member in has for tp in member.owned) == sorted(whole))
-        await go_on(writer.acknowledged, *ever)
+        await wait_delivered(writer.acknowledged, *ever)
 
     async with AsyncExitStack() as stack:
         writer = await stack.enter_async_context(Writer(kafka.bootstrap_servers, whole))
@@ -178,7 +178,7 @@ async def test_static_members_get_the_same_partitions_without_a_rebalance(
             await java.stop()
             await java.start()
             await until_divided(expected, j=java, o=first)
-            await go_on(writer.acknowledged, java, first)
+            await wait_delivered(writer.acknowledged, java, first)
             assert len(first.changes) == reported
             assert [change.kind for change in java.changes[java_changes:]] == [
                 "revoked",
@@ -188,7 +188,7 @@ async def test_static_members_get_the_same_partitions_without_a_rebalance(
         # asyncconsumer leads, also after it rejoined
         async with tested() as second:
             await until_divided(expected, j=java, o=second)
-            await go_on(writer.acknowledged, java, first, second)
+            await wait_delivered(writer.acknowledged, java, first, second)
             assert len(java.changes) == java_changes
             await kafka.admin.add_partitions(topic, 6)
             expected = division("range", {topic: 6}, {"j": (), "o": ()})
@@ -215,6 +215,6 @@ async def test_members_with_one_pattern_share_topics_that_are_created_later(
         topics[f"{stem}-more"] = 5
         await until_divided(division("range", topics, {"j": (), "o": ()}), j=java, o=tested)
         async with Writer(kafka.bootstrap_servers, everything(topics)) as writer:
-            await go_on(writer.acknowledged, java, tested)
+            await wait_delivered(writer.acknowledged, java, tested)
         await until(lambda: all_of(writer.acknowledged, java, tested))
         assert repeated(java, tested) == {}

@@ -7,7 +7,7 @@ import pytest
 from asyncconsumer import Consumer, TopicPartition
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.testing.handles import KafkaWithZooKeeper
-from tests.support.connector_members import equal, open_member, shares
+from tests.support.connector_members import equal, expected_owners, open_member
 from tests.support.helpers import until
 from tests.support.real_consumer import next_of, reading, send, take
 from tests.support.zookeeper_nodes import nodes_of
@@ -39,7 +39,7 @@ async def test_a_consumer_and_a_connector_share_partitions_of_a_topic(
         await send(kafka_zk, topic, range(40), 4)
         await until(lambda: len(values) == 40)
         async with open_member(kafka_zk, group, {topic: 1}, "b") as other:
-            both = shares(topic, 4, (f"{group}_a", 1), (other.id, 1))
+            both = expected_owners(topic, 4, (f"{group}_a", 1), (other.id, 1))
             await until(lambda: equal(nodes.owners(), both))
             await until(lambda: len(consumer.assignment) == 2)
             await send(kafka_zk, topic, range(40, 80), 4)

@@ -44,33 +44,33 @@ async def test_the_page_survives_a_rebalance_and_a_broker_restart() -> None:
         ):
             await tab.size(390, 844, phone=True)
             await tab.open(f"http://127.0.0.1:{port}/")
-            await tab.shows("#link", "Live")
+            await tab.wait_text("#link", "Live")
             async with member("first") as first:
                 await first.wait_assigned()
                 await first.commit({TopicPartition("orders", 0): 0})  # so that the group stays
-                await tab.shows("#members", "first")
-                await tab.shows("#groups", GROUP)  # as text
+                await tab.wait_text("#members", "first")
+                await tab.wait_text("#groups", GROUP)  # as text
                 assert await colors(tab) == {"m0"}
                 async with member("second") as second:
                     await second.wait_assigned()
-                    await tab.shows("#members", "second")
+                    await tab.wait_text("#members", "second")
 
                     async def has_two_colors() -> bool:
                         return await colors(tab) == {"m0", "m1"}
 
                     await until(has_two_colors)
-                    await tab.shows("#timeline", "+1 joined")
-                await tab.shows("#timeline", "−1 gone")
+                    await tab.wait_text("#timeline", "+1 joined")
+                await tab.wait_text("#timeline", "−1 gone")
             await broker.stop()
-            await tab.shows("#link", "Unreachable")
-            await tab.shows("#banner", "Kafka is not reachable")
+            await tab.wait_text("#link", "Unreachable")
+            await tab.wait_text("#banner", "Kafka is not reachable")
             assert GROUP in await tab.text("#timeline")  # a stopping broker lists no groups
             await broker.start()
-            await tab.shows("#link", "Live")
-            await tab.shows("#groups", GROUP)
+            await tab.wait_text("#link", "Live")
+            await tab.wait_text("#groups", GROUP)
             for scheme in ("light", "dark"):
                 await tab.scheme(scheme)
-                await tab.evaluates("document.documentElement.dataset.theme", scheme)
+                await tab.wait_value("document.documentElement.dataset.theme", scheme)
             width = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
             assert await tab.evaluate(width) == 0
             assert await tab.evaluate("document.title") == "Kafka groups"
@@ -83,8 +83,8 @@ async def test_the_page_reconnects_after_a_restart_of_the_server() -> None:
         site = dashboard("127.0.0.1:1", interval=0.2)
         async with serving(site, "127.0.0.1", 0, before_stop=site.close) as port:
             await tab.open(f"http://127.0.0.1:{port}/")
-            await tab.shows("#link", "Unreachable")
-        await tab.shows("#link", "Disconnected")
+            await tab.wait_text("#link", "Unreachable")
+        await tab.wait_text("#link", "Disconnected")
         site = dashboard("127.0.0.1:1", interval=0.2)
         async with serving(site, "127.0.0.1", port, before_stop=site.close):
-            await tab.shows("#link", "Unreachable")
+            await tab.wait_text("#link", "Unreachable")

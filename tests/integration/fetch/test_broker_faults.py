@@ -27,9 +27,9 @@ async def test_no_record_is_lost_while_a_leader_is_killed_and_restarted(
     async with load(kafka_cluster, kafka_cluster.bootstrap_servers) as running:
         leader = await kafka_cluster.leader(running.topic)
         await leader.kill()
-        await running.goes_on()
+        await running.wait_progress()
         await leader.start()
-        await running.goes_on()
+        await running.wait_progress()
 
 
 async def test_no_record_is_lost_while_a_leader_is_frozen_and_replaced(
@@ -38,11 +38,11 @@ async def test_no_record_is_lost_while_a_leader_is_frozen_and_replaced(
     async with load(kafka_cluster, kafka_cluster.bootstrap_servers) as running:
         leader = await kafka_cluster.leader(running.topic)
         leader.pause()
-        await running.goes_on()
-        await running.goes_on(100)
+        await running.wait_progress()
+        await running.wait_progress(100)
         leader.resume()
         await kafka_cluster.server.wait_until_whole()
-        await running.goes_on()
+        await running.wait_progress()
 
 
 async def test_no_record_is_lost_while_all_brokers_are_restarted(
@@ -52,7 +52,7 @@ async def test_no_record_is_lost_while_all_brokers_are_restarted(
         for broker in kafka_cluster.brokers.values():
             await broker.restart()
             await kafka_cluster.server.wait_until_whole()
-            await running.goes_on()
+            await running.wait_progress()
 
 
 async def test_partitions_of_an_unreachable_broker_stall_and_recover(
@@ -64,9 +64,9 @@ async def test_partitions_of_an_unreachable_broker_stall_and_recover(
         proxy = kafka_cluster.proxies[leader.node_id]
         proxy.black_hole()
         await until(lambda: set(led) <= running.engine.manager.stalled().keys())
-        await running.goes_on(without=led)
+        await running.wait_progress(without=led)
         proxy.heal()
-        await running.goes_on()
+        await running.wait_progress()
 
 
 async def test_no_record_is_lost_while_connections_are_reset(kafka_cluster: KafkaCluster) -> None:
@@ -74,7 +74,7 @@ async def test_no_record_is_lost_while_connections_are_reset(kafka_cluster: Kafk
         for _ in range(5):
             for proxy in kafka_cluster.proxies.values():
                 proxy.reset()
-            await running.goes_on(5)
+            await running.wait_progress(5)
 
 
 async def test_no_record_is_lost_while_responses_are_truncated(kafka_cluster: KafkaCluster) -> None:
@@ -86,7 +86,7 @@ async def test_no_record_is_lost_while_responses_are_truncated(kafka_cluster: Ka
                 await another_connection(proxy)
         for proxy in kafka_cluster.proxies.values():
             proxy.heal()
-        await running.goes_on()
+        await running.wait_progress()
 
 
 async def another_connection(proxy: TcpProxy) -> None:

@@ -38,8 +38,8 @@ async def test_the_loop_example_stores_each_order_once(kafka: KafkaHandle, tmp_p
     async with open_service(kafka, tmp_path) as service:
         await service.send(100)
         service.start(sys.executable, "-m", "examples.service")
-        await service.keeps_them_all()
-        assert await service.ends() == 0, service.observed
+        await service.wait_stored()
+        assert await service.end() == 0, service.observed
         await stores_each_order_once(service)
 
 
@@ -47,9 +47,9 @@ async def stores_each_order_once(service: Service) -> None:
     """Check that a restarted service continues at the commits of the first one."""
     await service.send(20)
     service.start(sys.executable, "-m", "examples.service")
-    await service.keeps_them_all()
-    assert max(service.kept().values()) == 1
-    assert await service.ends() == 0, service.observed
+    await service.wait_stored()
+    assert max(service.stored().values()) == 1
+    assert await service.end() == 0, service.observed
 
 
 async def test_the_dead_letter_example_can_be_replayed(
@@ -57,13 +57,13 @@ async def test_the_dead_letter_example_can_be_replayed(
 ) -> None:
     await send(kafka, program, {"number": 1, "amount": 5}, {"number": 2, "amount": 0})
     program.start(COMMAND, "run", "examples.dead_letters:app", "--create-topics")
-    await program.tells("billed 1")
+    await program.wait_output("billed 1")
     dead = f"{program.environment['TOPIC']}.dead"
     [value] = await consume(dead, 1, bootstrap_servers=kafka.bootstrap_servers)
     assert json.loads(value)["number"] == 2
-    assert await program.ends() == 0, program.observed
+    assert await program.end() == 0, program.observed
     program.start(COMMAND, "replay", "examples.dead_letters:app", "--yes")
-    assert await program.ends(how=None) == 0, program.observed
+    assert await program.end(how=None) == 0, program.observed
     topic = program.environment["TOPIC"]
     values = await consume(topic, 3, bootstrap_servers=kafka.bootstrap_servers)
     assert sorted(json.loads(value)["number"] for value in values) == [1, 2, 2]
@@ -84,7 +84,7 @@ async def test_the_exactly_once_example_writes_each_bill(
     assert {(bill["order"], bill["total"]) for bill in map(json.loads, values)} == {
         (n, 119 * n) for n in range(10)
     }
-    assert await program.ends() == 0, program.observed
+    assert await program.end() == 0, program.observed
 
 
 async def test_the_spark_feeder_example_writes_all_records(
@@ -100,7 +100,7 @@ async def test_the_spark_feeder_example_writes_all_records(
         return sum(pq.read_metadata(path).num_rows for path in files)
 
     await until(lambda: rows() == 20)
-    assert await program.ends() == 0, program.observed
+    assert await program.end() == 0, program.observed
 
 
 async def test_the_migration_example_continues_at_the_migrated_offset(
@@ -117,17 +117,17 @@ async def test_the_migration_example_continues_at_the_migrated_offset(
     }
     async with aclosing(Program(tmp_path, **names, **before)) as member:
         member.start(*example)
-        await member.tells("0 0")
-        assert await member.ends() == 0, member.observed
+        await member.wait_output("0 0")
+        assert await member.end() == 0, member.observed
         member.start(
             *(COMMAND, "groups", "migrate", group, "--zookeeper", connect),
             *("--from", "zookeeper", "--to", "kafka", "--yes"),
         )
-        assert await member.ends(how=None) == 0, member.observed
+        assert await member.end(how=None) == 0, member.observed
     await produce(topic, [b"second"], bootstrap_servers=servers)
     after = {"ASYNCCONSUMER_GROUP_PROTOCOL": "classic", "ASYNCCONSUMER_BOOTSTRAP_SERVERS": servers}
     async with aclosing(Program(tmp_path, **names, **after)) as member:
         member.start(*example)
-        await member.tells("0 1")
+        await member.wait_output("0 1")
         assert member.observed.count("0 0") == 1
-        assert await member.ends() == 0, member.observed
+        assert await member.end() == 0, member.observed

@@ -19,19 +19,19 @@ async def run_service(service: Service, kafka: KafkaHandle, *command: str, worke
     every_process = 1 if workers == 1 else 12  # enough connections to reach each process
     await service.send(100)
     service.start(*command)
-    await service.says("/kafka/ready", 200, every_process)
-    await service.keeps_them_all()
+    await service.wait_status("/kafka/ready", 200, every_process)
+    await service.wait_stored()
     status, partitions = await service.get("/partitions")
     assert (status, {0, 1} >= set(partitions)) == (200, True)
     (broker,) = kafka.server.brokers.values()
     broker.pause()
     try:
-        await service.says("/kafka/ready", 503, every_process)
+        await service.wait_status("/kafka/ready", 503, every_process)
         assert (await service.get("/kafka/live"))[0] == 200
     finally:
         broker.resume()
-    await service.says("/kafka/ready", 200, every_process)
-    assert await service.ends_in_the_midst() == 0, service.observed
+    await service.wait_status("/kafka/ready", 200, every_process)
+    assert await service.stop_during_traffic() == 0, service.observed
 
 
 async def check_that_the_rest_is_stored(service: Service, kafka: KafkaHandle) -> None:
@@ -44,11 +44,11 @@ async def check_that_the_rest_is_stored(service: Service, kafka: KafkaHandle) ->
 
     @app.handler(service.topic, batch=Batch(max_records=50, max_wait_ms=20))
     async def keep(orders: list[bytes]) -> None:
-        service.keep(json.loads(order)["number"] for order in orders)
+        service.insert(json.loads(order)["number"] for order in orders)
 
     async with app:
-        await until(lambda: len(service.kept()) >= service.sent)
-    assert service.kept() == Counter(range(service.sent))
+        await until(lambda: len(service.stored()) >= service.sent)
+    assert service.stored() == Counter(range(service.sent))
     assert "Traceback" not in service.observed, service.observed
 
 

@@ -41,7 +41,7 @@ async def test_workers_are_restarted_reloaded_and_drained(
     module.write_text(QUICK)
     async with open_service(kafka, tmp_path) as service:
         service.start(*RUN, "orders_app:app", "--workers", "2", "--port", str(service.port))
-        await service.says("/ready", 200)
+        await service.wait_status("/ready", 200)
         _, status = await service.get("/status")
         assert set(status["workers"]) == {"1", "2"}
         assert set(status["lag"][service.topic]) == {"0", "1"}
@@ -54,14 +54,14 @@ async def test_workers_are_restarted_reloaded_and_drained(
 
         first = workers(service)
         psutil.Process(min(first)).terminate()
-        await service.tells("has ended: exit code 0; restart in 0.")
-        await service.tells(" is up, process ", times=3)
+        await service.wait_output("has ended: exit code 0; restart in 0.")
+        await service.wait_output(" is up, process ", times=3)
         second = workers(service)
         assert len(second & first) == 1
 
         module.write_text("import nowhere\n")
         service.process.send_signal(signal.SIGHUP)
-        await service.tells(
+        await service.wait_output(
             "the old workers continue: orders_app cannot be imported: ModuleNotFoundError"
         )
         await until(lambda: workers(service) == second)
@@ -69,14 +69,14 @@ async def test_workers_are_restarted_reloaded_and_drained(
         module.write_text(QUICK)
         await service.send(300)
         service.process.send_signal(signal.SIGHUP)
-        await service.tells("reload: done")
+        await service.wait_output("reload: done")
         assert len(workers(service)) == 2
         assert not workers(service) & second
 
         status, dashboard = await service.get("/")
         assert (status, "<title>Kafka groups</title>" in dashboard) == (200, True)
 
-        assert await service.ends_in_the_midst() == 0, service.observed
+        assert await service.stop_during_traffic() == 0, service.observed
         assert "draining for up to 20 s" in service.observed
         await check_that_the_rest_is_stored(service, kafka)
 
@@ -111,32 +111,32 @@ async def test_topics_stay_paused_in_replaced_workers(kafka: KafkaHandle, tmp_pa
                 return response.status, (await response.json())["message"]
 
         service.start(*RUN, "orders_app:app", "--port", str(service.port), *options)
-        await service.says("/started", 200)
+        await service.wait_status("/started", 200)
         await service.send(10)
-        await service.keeps_them_all()
+        await service.wait_stored()
         async with asyncio.timeout(60):  # a worker that joins may not have its partitions yet
             while await act("pause") != (200, f"Paused {service.topic} in 2 workers."):
                 await asyncio.sleep(0.1)
 
         before = workers(service)
         module.write_text(f"{source}# changed\n")
-        await service.tells("orders_app.py changed")
-        await service.tells("reload: done")
+        await service.wait_output("orders_app.py changed")
+        await service.wait_output("reload: done")
         assert not workers(service) & before
         await service.send(500)
         async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers) as producer:
             for partition in range(2):
                 await producer.send_and_wait(unpaused, b"%d" % partition, partition=partition)
         await until(lambda: {path.name for path in tmp_path.glob("[01]")} == {"0", "1"})
-        assert len(service.kept()) == 10
+        assert len(service.stored()) == 10
         assert (await service.get("/ready"))[0] == 200
         assert await act("resume") == (200, f"Resumed {service.topic} in 2 workers.")
-        await service.keeps_them_all()
-        await service.tells(" is replaced: it has read ", times=2)
-        await service.says("/started", 200)
+        await service.wait_stored()
+        await service.wait_output(" is replaced: it has read ", times=2)
+        await service.wait_status("/started", 200)
         await service.send(10)
-        await service.keeps_them_all()
-        assert await service.ends() == 0, service.observed
+        await service.wait_stored()
+        assert await service.end() == 0, service.observed
 
 
 PATIENT = """
@@ -163,14 +163,14 @@ async def test_a_killed_workers_partitions_are_reassigned_at_once(
     (tmp_path / "orders_app.py").write_text(module)
     async with open_service(kafka, tmp_path) as service:
         service.start(*RUN, "orders_app:app", "--workers", str(count), "--port", str(service.port))
-        await service.tells(" is up, process ", times=count)
-        await service.says("/ready", 200)
+        await service.wait_output(" is up, process ", times=count)
+        await service.wait_status("/ready", 200)
         await asyncio.sleep(1.5)  # each worker reports its member id once a second
         for child in psutil.Process(service.process.pid).children()[:1]:
             child.kill()
         await service.send(50)
-        await until(lambda: len(service.kept()) == service.sent, seconds=35)
-        assert await service.ends() == 0, service.observed
+        await until(lambda: len(service.stored()) == service.sent, seconds=35)
+        assert await service.end() == 0, service.observed
 
 
 RETRYING = """
@@ -189,15 +189,15 @@ async def test_missing_topics_end_the_program_or_are_created(
     (tmp_path / "orders_app.py").write_text(RETRYING)
     async with open_service(kafka, tmp_path) as service:
         service.start(*RUN, "orders_app:app")
-        assert await service.ends(None) == 2
+        assert await service.end(None) == 2
         assert f"its retry topic '{service.topic}.retry' does not exist. Create" in service.observed
         service.start(*RUN, "orders_app:app", "--workers", "2", "--create-topics")
-        await service.tells(" is up, process ", times=2)
+        await service.wait_output(" is up, process ", times=2)
         async with Admin(kafka.bootstrap_servers) as admin:
             names = [f"{service.topic}.dead", f"{service.topic}.retry"]
             created = await admin.describe_topics(names)
         assert [len(topic.partitions) for topic in created] == [1, 2]
-        assert await service.ends() == 0, service.observed
+        assert await service.end() == 0, service.observed
 
 
 async def test_a_second_signal_ends_the_program_without_draining(
@@ -208,8 +208,8 @@ async def test_a_second_signal_ends_the_program_without_draining(
         service.start(*RUN, "tests.support.slow_app:app", "--grace", "600", "--log-format", "json")
         await until(lambda: service.alive() and service.store.exists())
         service.process.send_signal(signal.SIGINT)
-        await service.tells("draining for up to 600 s")
-        assert await service.ends(signal.SIGINT) == 1
+        await service.wait_output("draining for up to 600 s")
+        assert await service.end(signal.SIGINT) == 1
         assert f"did not finish 1 records: {service.topic}[0]@0" in service.observed
         lines = [json.loads(line) for line in service.observed.splitlines()]
         assert {line.get("worker") for line in lines} == {1, None}  # None is the supervisor
@@ -219,7 +219,7 @@ async def test_a_second_signal_ends_the_program_without_draining(
 async def test_a_target_that_cannot_be_imported_is_an_error_of_one_line(tmp_path: Path) -> None:
     async with aclosing(Program(tmp_path)) as program:
         program.start(*RUN, "no_such:app")
-        assert await program.ends(None) == 2
+        assert await program.end(None) == 2
         why = "ModuleNotFoundError: No module named 'no_such'"
         line = f" supervisor ERROR: no_such cannot be imported: {why}\n"
         assert (program.observed.endswith(line), program.observed.count("\n")) == (True, 1)

@@ -47,8 +47,8 @@ async def test_a_feeder_is_restarted_and_writes_its_batches_at_the_end(
     module.write_text(LAKE.format(folder=str(folder), wait_ms=200))
     async with open_service(kafka, tmp_path) as service:
         service.start(*RUN, "lake:feeder", "--port", str(service.port))
-        await service.says("/ready", 200)
-        await service.says("/started", 200)
+        await service.wait_status("/ready", 200)
+        await service.wait_status("/started", 200)
         await service.send(300)
         await until(lambda: service.alive() and landed(folder) == 300)
         _, text = await service.get("/metrics")
@@ -59,16 +59,16 @@ async def test_a_feeder_is_restarted_and_writes_its_batches_at_the_end(
         (worker,) = psutil.Process(service.process.pid).children()
         worker.kill()
         await service.send(100)
-        await service.tells(" is up, process ", times=2)
+        await service.wait_output(" is up, process ", times=2)
         await until(lambda: service.alive() and landed(folder) == 400)
 
         module.write_text(LAKE.format(folder=str(folder), wait_ms=60_000))
         worker = psutil.Process(service.process.pid).children()[0]
         worker.terminate()
-        await service.tells(" is up, process ", times=3)
+        await service.wait_output(" is up, process ", times=3)
         await service.send(100)
         await collected(service)
-        assert await service.ends() == 0, service.observed
+        assert await service.end() == 0, service.observed
         assert landed(folder) > 400  # collected records are written at the end
         last = f"the feeder has stopped: {landed(folder) - 400} records written in 1 batches"
         assert last in service.observed
@@ -82,6 +82,6 @@ async def test_a_failed_feeder_is_restarted(kafka: KafkaHandle, tmp_path: Path) 
     )
     async with open_service(kafka, tmp_path) as service:
         service.start(*RUN, "lake:feeder")
-        await service.tells("the lake is dry")
-        await service.tells("restart in 0.")
-        assert await service.ends() == 0
+        await service.wait_output("the lake is dry")
+        await service.wait_output("restart in 0.")
+        assert await service.end() == 0

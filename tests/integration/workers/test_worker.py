@@ -44,16 +44,16 @@ async def test_a_worker_drains_when_its_supervisor_is_gone(
     async with open_service(kafka, tmp_path) as service:
         await service.send(100)
         async with worker(service, monkeypatch, "examples.worker:app") as running:
-            await until(lambda: len(service.kept()) > 20)
+            await until(lambda: len(service.stored()) > 20)
             await running.detach()
             await until(running.ended.is_set)
             assert running.reason == "exit code 0"
         await service.send(10)
         async with worker(service, monkeypatch, "examples.worker:app") as running:
-            await until(lambda: len(service.kept()) == service.sent and _lag_of(running) == 0)
+            await until(lambda: len(service.stored()) == service.sent and _lag_of(running) == 0)
             running.drain()
             await until(running.ended.is_set)
-        assert service.kept() == Counter(range(service.sent))
+        assert service.stored() == Counter(range(service.sent))
 
 
 async def test_records_that_are_unfinished_after_the_grace_are_reported(

@@ -33,7 +33,7 @@ from tests.support.memory_sink import (
     QUICK,
     REBALANCE,
     UNKNOWN_MEMBER,
-    Shelf,
+    MemorySink,
     group_has,
     make_feeder,
     world,
@@ -63,7 +63,7 @@ async def observed(feeder: SparkFeeder, offset: int) -> bool:
 async def test_a_late_write_does_not_overwrite_newer_commits() -> None:
     """Check a partition that was reassigned and written before the old write ended."""
     async with world(records=30) as cluster:
-        sink, gate = Shelf(remembers=False), asyncio.Event()
+        sink, gate = MemorySink(remembers=False), asyncio.Event()
         sink.gates[AT] = gate
         async with make_feeder(cluster, sink, max_in_flight=4) as feeder:
             await until(lambda: feeder.stats().in_flight == 3)
@@ -81,7 +81,7 @@ async def test_a_late_write_does_not_overwrite_newer_commits() -> None:
 @simulated(seeds=range(3), limit=600)
 async def test_a_feeder_fenced_during_a_revocation_continues_after_rejoining() -> None:
     async with world(records=20) as cluster:
-        sink, gate = Shelf(remembers=False), asyncio.Event()
+        sink, gate = MemorySink(remembers=False), asyncio.Event()
         sink.gates[AT] = gate
         async with make_feeder(cluster, sink, listener_timeout_ms=30_000) as feeder:
             await until(lambda: feeder.stats().in_flight == 2)
@@ -99,7 +99,7 @@ async def test_a_feeder_fenced_during_a_revocation_continues_after_rejoining() -
 @simulated(seeds=range(3), limit=600)
 async def test_a_batch_without_a_write_intent_is_read_again_in_order() -> None:
     async with world(records=20) as cluster:
-        sink = Shelf(remembers=False)
+        sink = MemorySink(remembers=False)
         async with make_feeder(cluster, sink) as feeder:
             make, refused = feeder._state.intents.declare, list[FeedBatch]()
 
@@ -117,7 +117,7 @@ async def test_a_batch_without_a_write_intent_is_read_again_in_order() -> None:
 @simulated(seeds=range(3), limit=600)
 async def test_an_abandoned_write_does_not_delay_other_partitions() -> None:
     async with world(2, zero=30) as cluster:
-        sink, gate = Shelf(), asyncio.Event()
+        sink, gate = MemorySink(), asyncio.Event()
         sink.gates[AT] = gate
         async with make_feeder(cluster, sink) as feeder:
             await until(lambda: feeder.stats().in_flight == 2)
@@ -137,7 +137,7 @@ async def test_an_abandoned_write_does_not_delay_other_partitions() -> None:
 @simulated(seeds=range(3), limit=600)
 async def test_a_refused_batch_is_read_again_if_the_sink_has_no_offset() -> None:
     async with world(records=60) as cluster:
-        sink, refused = Shelf(), list[FeedBatch]()
+        sink, refused = MemorySink(), list[FeedBatch]()
 
         def refuse_the_first(batch: FeedBatch) -> Collection[TopicPartition]:
             refused.append(batch)
@@ -153,7 +153,7 @@ async def test_a_refused_batch_is_read_again_if_the_sink_has_no_offset() -> None
 @simulated(seeds=range(3), limit=600)
 async def test_caught_up_waits_for_partitions_that_are_being_assigned() -> None:
     async with world(records=20) as cluster:
-        sink = Shelf()
+        sink = MemorySink()
         async with make_feeder(cluster, sink, listener_timeout_ms=30_000) as feeder:
             await feeder.caught_up()
             sink.seconds_to_load = 5.0
@@ -171,7 +171,7 @@ async def test_caught_up_waits_for_partitions_that_are_being_assigned() -> None:
 async def test_a_sink_that_loads_its_offsets_too_slowly_ends_the_feeder(records: int) -> None:
     """Check an empty log, too, which would otherwise cause no error."""
     async with world(records=records) as cluster:
-        sink = Shelf()
+        sink = MemorySink()
         sink.seconds_to_load = 5.0
         with pytest.raises(SinkFailed, match=r"load its offsets.*listener_timeout_ms"):
             async with make_feeder(cluster, sink) as feeder, asyncio.timeout(60):
@@ -183,14 +183,14 @@ async def test_a_sink_that_loads_its_offsets_too_slowly_ends_the_feeder(records:
 async def test_loading_offsets_has_no_limit_if_partitions_are_assigned_before() -> None:
     async with world(records=20) as cluster, make_consumer(cluster, **QUICK) as reader:
         await reader.wait_assigned()
-        sink = Shelf()
+        sink = MemorySink()
         sink.seconds_to_load = 5.0
         async with SparkFeeder(reader, sink, max_wait_ms=50) as feeder:
             await feeder.caught_up()
         assert sink.ends == {AT: 20}
 
 
-class Down(Shelf):
+class Down(MemorySink):
     """A sink that fails a given number of times and writes after that."""
 
     def __init__(self, *errors: BaseException, remembers: bool = True) -> None:
@@ -247,7 +247,7 @@ async def test_a_cancelled_error_of_a_sink_counts_as_a_failure(retries: int) -> 
 @simulated(seeds=range(3), limit=600)
 async def test_no_batch_is_written_after_a_cancelled_write_task() -> None:
     async with world(records=30) as cluster:
-        sink = Shelf()
+        sink = MemorySink()
         sink.gates[AT] = asyncio.Event()
         async with make_feeder(cluster, sink) as feeder:
             await until(lambda: feeder.stats().in_flight == 2)
@@ -292,7 +292,7 @@ async def test_a_feeder_does_not_write_records_that_were_read_before_it() -> Non
 async def test_closing_waits_once_for_grace_ms() -> None:
     """Check that the waits for the batch and for its thread have one limit together."""
     async with world(records=10) as cluster, make_consumer(cluster, **QUICK) as reader:
-        sink, now = Shelf(), asyncio.get_running_loop().time
+        sink, now = MemorySink(), asyncio.get_running_loop().time
         sink.gates[AT] = asyncio.Event()
         async with SparkFeeder(reader, sink, max_records=10, grace_ms=60_000) as feeder:
             feeder._caller._threads.end = asyncio.Event().wait  # type: ignore[assignment]
@@ -306,7 +306,7 @@ async def test_closing_does_not_wait_for_abandoned_writes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with world(records=30) as cluster:
-        sink = Shelf()
+        sink = MemorySink()
         sink.gates[AT] = asyncio.Event()
         async with make_feeder(cluster, sink) as feeder:
             await until(lambda: feeder.stats().in_flight == 2)
@@ -318,7 +318,7 @@ async def test_closing_does_not_wait_for_abandoned_writes(
 # --- deleted records, and offsets without records ---------------------------------------------
 
 
-async def write_up_to_100(cluster: GroupCluster, sink: Shelf) -> None:
+async def write_up_to_100(cluster: GroupCluster, sink: MemorySink) -> None:
     """Write up to offset 100. The log then has offsets 200 to 300."""
     for _ in range(10):
         cluster.append("t", 0, 10)
@@ -333,7 +333,7 @@ async def write_up_to_100(cluster: GroupCluster, sink: Shelf) -> None:
 @simulated(seeds=range(2), limit=600)
 async def test_records_deleted_before_they_were_written_are_reported(reset: str) -> None:
     async with world() as cluster:
-        sink = Shelf()
+        sink = MemorySink()
         await write_up_to_100(cluster, sink)
         for _ in range(2):  # also a second time
             with pytest.raises(RecordsDeleted, match=r"up to offset 100.*`fail_on_data_loss"):
@@ -348,7 +348,7 @@ async def test_records_deleted_before_they_were_written_are_reported(reset: str)
 async def test_records_before_a_gap_are_written(reset: str, fail: bool) -> None:
     """Check records in a write, in collection, and not yet in a batch. Kafka has deleted them."""
     async with world() as cluster:
-        sink, gate = Shelf(), asyncio.Event()
+        sink, gate = MemorySink(), asyncio.Event()
         sink.gates[AT] = gate
         options: dict[str, Any] = {"auto_offset_reset": reset, "fail_on_data_loss": fail}
         sink.ends[AT] = 0
@@ -379,7 +379,7 @@ async def test_records_before_a_gap_are_written(reset: str, fail: bool) -> None:
 async def test_caught_up_raises_for_deleted_records() -> None:
     """Check also a concurrent write of another partition."""
     async with world(2) as cluster:
-        sink, gate = Shelf(), asyncio.Event()
+        sink, gate = MemorySink(), asyncio.Event()
         await write_up_to_100(cluster, sink)
         sink.gates[OTHER] = gate
         sink.ends[OTHER] = 0
@@ -396,7 +396,7 @@ async def test_caught_up_raises_for_deleted_records() -> None:
 @simulated(seeds=range(2), limit=600)
 async def test_without_fail_on_data_loss_the_remaining_records_are_written(reset: str) -> None:
     async with world() as cluster:
-        sink = Shelf()
+        sink = MemorySink()
         await write_up_to_100(cluster, sink)
         options: dict[str, Any] = {"auto_offset_reset": reset, "fail_on_data_loss": False}
         async with make_feeder(cluster, sink, **options) as feeder:
@@ -409,7 +409,7 @@ async def test_without_fail_on_data_loss_the_remaining_records_are_written(reset
 @simulated(seeds=range(2), limit=600)
 async def test_no_record_of_a_re_created_topic_is_written(reset: str) -> None:
     async with world(records=30) as cluster:
-        sink = Shelf()
+        sink = MemorySink()
         sink.ends[AT] = 0
         async with make_feeder(cluster, sink, auto_offset_reset=reset) as feeder:
             await feeder.caught_up()
@@ -434,7 +434,7 @@ def test_the_error_for_a_re_created_topic_names_the_options_to_change() -> None:
 @simulated(seeds=range(2), limit=600)
 async def test_records_deleted_from_offset_0_are_reported(reset: str) -> None:
     async with world() as cluster:
-        sink = Shelf()
+        sink = MemorySink()
         sink.ends[AT] = 0
         async with make_feeder(cluster, sink, auto_offset_reset=reset) as feeder:
             await feeder.caught_up()
@@ -452,7 +452,7 @@ async def test_records_deleted_from_offset_0_are_reported(reset: str) -> None:
 @simulated(seeds=range(2), limit=600)
 async def test_a_sink_offset_makes_a_committed_offset_unnecessary() -> None:
     async with world(records=20) as cluster:
-        sink = Shelf()
+        sink = MemorySink()
         sink.ends[AT] = 10
         async with make_feeder(cluster, sink, auto_offset_reset="none") as feeder:
             await feeder.caught_up()
@@ -462,7 +462,7 @@ async def test_a_sink_offset_makes_a_committed_offset_unnecessary() -> None:
 @simulated(seeds=range(2), limit=600)
 async def test_a_sink_offset_after_the_end_of_the_log_is_an_error() -> None:
     async with world(records=20) as cluster:
-        sink = Shelf()
+        sink = MemorySink()
         sink.ends[AT] = 30
         with pytest.raises(OffsetUnavailable, match="the log ends at 20"):
             async with make_feeder(cluster, sink, auto_offset_reset="none") as feeder:
@@ -476,7 +476,7 @@ async def test_transaction_markers_and_aborted_records_are_no_lag() -> None:
     async with world() as cluster:
         cluster.append_transaction("t", 0, 5, commit=True)
         cluster.append_transaction("t", 0, 5, commit=False)
-        sink = Shelf()
+        sink = MemorySink()
         reader = make_consumer(cluster, **QUICK, isolation_level="read_committed")
         async with SparkFeeder(reader, sink, max_wait_ms=50) as feeder:
             await feeder.caught_up()
@@ -493,7 +493,7 @@ async def test_a_batch_after_a_transaction_marker_gets_a_write_intent() -> None:
     """Check markers after transactions. Their offsets are committed before the batch."""
     async with world() as cluster:
         cluster.append_transaction("t", 0, 5, commit=True)
-        sink, gate = Shelf(remembers=False), asyncio.Event()
+        sink, gate = MemorySink(remembers=False), asyncio.Event()
         async with make_feeder(cluster, sink) as feeder:
             await feeder.caught_up()
             await until(lambda: observed(feeder, 6))
@@ -523,7 +523,7 @@ def corrupt_at_30(cluster: GroupCluster) -> None:
 async def test_records_before_a_corrupt_batch_are_written(remembers: bool) -> None:
     async with world(3) as cluster:
         corrupt_at_30(cluster)
-        sink = Shelf(remembers=remembers)
+        sink = MemorySink(remembers=remembers)
         options: dict[str, Any] = {"max_records": 1000, "max_wait_ms": 60_000}
         with pytest.raises(CorruptRecords, match="at offset 30"):
             async with make_feeder(cluster, sink, **options) as feeder:
@@ -539,7 +539,7 @@ async def test_records_before_a_corrupt_batch_are_written(remembers: bool) -> No
 async def test_skipping_a_corrupt_batch_continues_after_it() -> None:
     async with world(3) as cluster:
         corrupt_at_30(cluster)
-        sink = Shelf()
+        sink = MemorySink()
         async with make_feeder(cluster, sink, on_poison="skip", max_records=1000) as feeder:
             await feeder.caught_up()
             assert feeder.stats().records == 95
@@ -555,7 +555,7 @@ async def test_batches_have_up_to_max_bytes_though_a_fetch_has_more(remembers: b
     async with world(2) as cluster:
         for partition in (0, 1):
             cluster.append("t", partition, 100, size=1000)  # one fetch has all of it
-        sink, limit = Shelf(remembers=remembers), 20_000
+        sink, limit = MemorySink(remembers=remembers), 20_000
         sizes: list[int] = []
 
         def seen(batch: FeedBatch) -> Collection[TopicPartition]:
@@ -574,7 +574,7 @@ async def test_batches_have_up_to_max_bytes_though_a_fetch_has_more(remembers: b
 async def test_a_record_above_max_bytes_is_a_batch_of_its_own() -> None:
     async with world() as cluster:
         cluster.append("t", 0, 3, size=1000)
-        sink = Shelf()
+        sink = MemorySink()
         async with make_feeder(cluster, sink, max_bytes=500) as feeder:
             await feeder.caught_up()
         assert sink.ranges() == [(0, 1), (1, 2), (2, 3)]
@@ -584,7 +584,7 @@ async def test_a_record_above_max_bytes_is_a_batch_of_its_own() -> None:
 async def test_written_batches_are_released_before_the_commit() -> None:
     """Check that no object refers to written records while their commit is pending."""
     async with world(2, zero=20, one=20) as cluster:
-        sink, reported = Shelf(), list[Mapping[TopicPartition, int]]()
+        sink, reported = MemorySink(), list[Mapping[TopicPartition, int]]()
         async with make_feeder(cluster, sink, max_records=5) as feeder:
             gate = asyncio.Event()
 
@@ -605,7 +605,7 @@ def test_a_consumer_with_at_most_once_commits_is_refused() -> None:
         "t", bootstrap_servers="k:1", group_id="g", commit_policy="at_most_once"
     )
     with pytest.raises(ConfigError, match="Set `commit_policy='manual'`"):
-        SparkFeeder(reader, Shelf())
+        SparkFeeder(reader, MemorySink())
 
 
 def test_a_consumer_with_a_dead_letter_topic_is_refused() -> None:
@@ -617,7 +617,7 @@ def test_a_consumer_with_a_dead_letter_topic_is_refused() -> None:
         "t", bootstrap_servers="k:1", group_id="g", commit_policy="manual", **dead_letter_records
     )
     with pytest.raises(ConfigError, match=r"no dead letters.* 'skip'"):
-        SparkFeeder(reader, Shelf())
+        SparkFeeder(reader, MemorySink())
 
 
 def test_an_app_without_a_write_function_is_refused() -> None:
@@ -625,7 +625,7 @@ def test_an_app_without_a_write_function_is_refused() -> None:
         "t", bootstrap_servers="k:1", group_id="g", enable_auto_commit=False
     )
     with pytest.raises(ConfigError, match="`app` of a feeder needs `write`"):
-        SparkFeeder(reader, Shelf(), app="orders")
+        SparkFeeder(reader, MemorySink(), app="orders")
 
 
 @simulated(seeds=range(2), limit=600)
@@ -635,7 +635,7 @@ async def test_a_pattern_ignores_invalid_topic_names() -> None:
         for name in ("../../elsewhere", ".."):
             cluster.add_topic(name, 1)
             cluster.append(name, 0, 5)
-        sink = Shelf()
+        sink = MemorySink()
         reading = make_consumer(cluster, (), pattern=".*", **QUICK)
         async with SparkFeeder(reading, sink, max_records=10, max_wait_ms=50) as feeder:
             await feeder.caught_up()

@@ -23,7 +23,7 @@ from tests.support.memory_sink import (
     HEARTBEAT,
     OTHER,
     REBALANCE,
-    Shelf,
+    MemorySink,
     group_has,
     make_feeder,
     world,
@@ -32,7 +32,7 @@ from tests.support.memory_sink import (
 pytestmark = pytest.mark.fast
 
 
-class Pile(Shelf):
+class MergingSink(MemorySink):
     """A memory sink that merges batches."""
 
     def __init__(self, *, remembers: bool = True) -> None:
@@ -87,7 +87,7 @@ def are_contiguous(ranges: list[tuple[int, int]]) -> bool:
 
 @asynccontextmanager
 async def open_behind_gate(
-    cluster: GroupCluster, sink: Pile, batches: int
+    cluster: GroupCluster, sink: MergingSink, batches: int
 ) -> AsyncIterator[SparkFeeder]:
     """Open a feeder with `batches` batches in flight, the first of which was just written."""
     gate = sink.gates[AT] = asyncio.Event()
@@ -100,7 +100,7 @@ async def open_behind_gate(
 @simulated(seeds=range(3), limit=600)
 async def test_batches_waiting_for_one_partition_are_merged() -> None:
     async with world(records=65) as cluster:
-        sink = Pile()
+        sink = MergingSink()
         async with open_behind_gate(cluster, sink, 4) as feeder:
             await feeder.caught_up()
             stats = feeder.stats()
@@ -114,7 +114,7 @@ async def test_batches_waiting_for_one_partition_are_merged() -> None:
 @simulated(seeds=range(3), limit=600)
 async def test_the_end_of_a_merged_batch_is_committed() -> None:
     async with world(records=30) as cluster:
-        sink = Pile()
+        sink = MergingSink()
         async with open_behind_gate(cluster, sink, 3) as feeder:
             await feeder.caught_up()
             assert sink.ranges() == [(0, 10), (10, 30)]
@@ -126,7 +126,7 @@ async def test_the_end_of_a_merged_batch_is_committed() -> None:
 async def test_merged_batches_count_separately_for_max_in_flight() -> None:
     """Check the limit, which bounds memory."""
     async with world(records=200) as cluster:
-        sink, first, second = Pile(), asyncio.Event(), asyncio.Event()
+        sink, first, second = MergingSink(), asyncio.Event(), asyncio.Event()
         sink.gates[AT] = first
         async with make_feeder(cluster, sink, max_in_flight=3) as feeder:
             await until(lambda: feeder.stats().in_flight == 3)
@@ -148,7 +148,7 @@ async def test_merged_batches_count_separately_for_max_in_flight() -> None:
 async def test_batches_are_not_merged_if_the_sink_refuses(remembers: bool) -> None:
     """Check also that a batch with a write intent is not merged."""
     async with world(records=40) as cluster:
-        sink = Pile(remembers=remembers)
+        sink = MergingSink(remembers=remembers)
         sink.takes_more = not remembers
         async with open_behind_gate(cluster, sink, 4) as feeder:
             await feeder.caught_up()
@@ -160,7 +160,7 @@ async def test_batches_are_written_separately_if_merging_fails(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with world(records=40) as cluster:
-        sink = Pile()
+        sink = MergingSink()
         sink.trouble = OSError("not today")
         async with open_behind_gate(cluster, sink, 4) as feeder:
             await feeder.caught_up()
@@ -171,7 +171,7 @@ async def test_batches_are_written_separately_if_merging_fails(
 @simulated(seeds=range(3), limit=600)
 async def test_a_sink_with_separate_partitions_gets_merged_batches_of_one() -> None:
     async with world(2) as cluster:
-        sink, gates = Pile(), {AT: asyncio.Event(), OTHER: asyncio.Event()}
+        sink, gates = MergingSink(), {AT: asyncio.Event(), OTHER: asyncio.Event()}
         sink.apart = True
         sink.gates.update(gates)
         async with make_feeder(cluster, sink, max_in_flight=9, max_wait_ms=1000) as feeder:
@@ -189,7 +189,7 @@ async def test_a_sink_with_separate_partitions_gets_merged_batches_of_one() -> N
 @simulated(seeds=range(3), limit=600)
 async def test_a_refused_merged_batch_is_read_again_from_its_start() -> None:
     async with world(records=60) as cluster:
-        sink, refused = Pile(), list[FeedBatch]()
+        sink, refused = MergingSink(), list[FeedBatch]()
 
         def refuse_the_second(batch: FeedBatch) -> Collection[TopicPartition]:
             if batch.parts[AT].start != 10 or refused:
@@ -210,7 +210,7 @@ async def test_a_refused_merged_batch_is_read_again_from_its_start() -> None:
 @simulated(seeds=range(3), limit=600)
 async def test_no_batch_is_written_after_a_failed_merged_one() -> None:
     async with world(records=60) as cluster:
-        sink, gate = Pile(), asyncio.Event()
+        sink, gate = MergingSink(), asyncio.Event()
 
         def fails(batch: FeedBatch) -> Collection[TopicPartition]:
             if batch.parts[AT].start == 10:
@@ -239,7 +239,7 @@ async def test_batches_are_not_merged_across_one_that_was_not_prepared(
 ) -> None:
     """Check that the failed partition ends before the gap, and the other one continues."""
     async with world(2) as cluster:
-        sink, gate, other_gate = Pile(), asyncio.Event(), asyncio.Event()
+        sink, gate, other_gate = MergingSink(), asyncio.Event(), asyncio.Event()
         sink.bad = {15: other_gate}
         sink.gates[AT] = gate
         feeder = make_feeder(cluster, sink, max_in_flight=9, max_wait_ms=1000, retries=0)
@@ -259,7 +259,7 @@ async def test_batches_are_not_merged_across_one_that_was_not_prepared(
 @simulated(seeds=range(3), limit=600)
 async def test_a_batch_of_two_partitions_waits_for_both() -> None:
     async with world(2) as cluster:
-        sink, gates = Pile(), {AT: asyncio.Event(), OTHER: asyncio.Event()}
+        sink, gates = MergingSink(), {AT: asyncio.Event(), OTHER: asyncio.Event()}
         sink.gates.update(gates)
         async with make_feeder(cluster, sink, max_in_flight=9, max_wait_ms=1000) as feeder:
             await send(cluster, feeder, [(10, 0), (0, 10), (0, 10), (5, 5)])
@@ -276,7 +276,7 @@ async def test_a_batch_of_two_partitions_waits_for_both() -> None:
 @simulated(seeds=range(3), limit=600)
 async def test_a_batch_waits_for_an_earlier_one_that_is_not_prepared() -> None:
     async with world(2) as cluster:
-        sink, gate = Pile(), asyncio.Event()
+        sink, gate = MergingSink(), asyncio.Event()
         sink.gates[AT] = gate
         sink.slow = asyncio.Event()
         async with make_feeder(cluster, sink, max_in_flight=9, max_wait_ms=1000) as feeder:
@@ -293,7 +293,7 @@ async def test_a_batch_waits_for_an_earlier_one_that_is_not_prepared() -> None:
 @simulated(seeds=range(3), limit=600)
 async def test_a_batch_whose_write_has_started_is_not_merged() -> None:
     async with world(2) as cluster:
-        sink, gates = Pile(), {AT: asyncio.Event(), OTHER: asyncio.Event()}
+        sink, gates = MergingSink(), {AT: asyncio.Event(), OTHER: asyncio.Event()}
         sink.gates.update(gates)
         async with make_feeder(cluster, sink, max_in_flight=9, max_wait_ms=1000) as feeder:
             await send(cluster, feeder, [(10, 0), (10, 0), (0, 10)])
@@ -309,7 +309,7 @@ async def test_a_batch_whose_write_has_started_is_not_merged() -> None:
 async def test_a_merged_batch_of_a_lost_partition_is_not_discarded() -> None:
     """Check that the merged batch is neither discarded nor written separately."""
     async with world(records=30) as cluster:
-        sink, first, second = Pile(), asyncio.Event(), asyncio.Event()
+        sink, first, second = MergingSink(), asyncio.Event(), asyncio.Event()
         sink.gates[AT] = first
         async with make_feeder(cluster, sink, max_in_flight=3) as feeder:
             await until(partial(has_sent, feeder, 3))
@@ -328,7 +328,7 @@ async def test_a_merged_batch_of_a_lost_partition_is_not_discarded() -> None:
 @simulated(seeds=range(20), limit=600)
 async def test_each_record_is_written_once_during_random_rebalances() -> None:
     async with world(2, zero=100, one=100) as cluster:
-        sink, chance = Pile(), Random(4)
+        sink, chance = MergingSink(), Random(4)
         sink.refuses = lambda batch: [
             place for place, part in batch.parts.items() if part.start != sink.ends.get(place, 0)
         ]

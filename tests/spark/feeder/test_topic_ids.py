@@ -20,7 +20,7 @@ from asyncconsumer.testing.virtual_time import simulated
 from asyncconsumer.types import Offset
 from tests.support.delta_runtime import delta_rs as delta_rs
 from tests.support.feeder_tables import batch, joined
-from tests.support.memory_sink import AT, Shelf, world
+from tests.support.memory_sink import AT, MemorySink, world
 from tests.support.memory_sink import make_feeder as fed_by_fakes
 
 pytestmark = pytest.mark.fast
@@ -126,7 +126,7 @@ def test_concurrent_first_commits_of_a_topic_check_its_id(
 # --- feeders -------------------------------------------------------------------------------------
 
 
-class RecordingSink(Shelf):
+class RecordingSink(MemorySink):
     """A memory sink that records transaction names and topic ids of batches."""
 
     def __init__(self, *, remembers: bool = True) -> None:

@@ -24,7 +24,7 @@ from asyncconsumer import TopicPartition
 from asyncconsumer.spark.feeder.batches import BatchPart
 from asyncconsumer.spark.sinks import object_store
 from asyncconsumer.spark.sinks.landing import LandingFolder
-from tests.support.feeder_tables import batch, in_a_row, joined, ranges_of
+from tests.support.feeder_tables import are_contiguous, batch, joined, ranges_of
 
 pytestmark = pytest.mark.fast
 
@@ -298,4 +298,4 @@ def test_each_record_is_written_once_in_random_interleavings(
         assert by_place.keys() == set(PLACES)
         for place, results in by_place.items():
             assert (min(results)[0], max(results)[1]) == (0, RECORDS), (seed, place)
-            assert in_a_row(sorted(results)), (seed, place, sorted(results))
+            assert are_contiguous(sorted(results)), (seed, place, sorted(results))

@@ -45,7 +45,7 @@ class HandlerOffsets(DatabaseOffsets):
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None: ...
 
-    def keep(self, life: str, record: Record) -> None:
+    def store(self, life: str, record: Record) -> None:
         """Store the result of a record and its offset in one transaction."""
         with self.database:
             row = life, record.partition, record.offset
@@ -92,7 +92,7 @@ async def with_handlers(life: str, path: Path, options: dict[str, Any]) -> None:
         await asyncio.sleep(
             chance.random() * longest / 10
         )  # the calls of a partition run one by one
-        store.keep(life, record)
+        store.store(life, record)
 
     await app.run()
 

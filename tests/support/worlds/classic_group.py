@@ -1,4 +1,4 @@
-"""Groups that a fake Kafka coordinates, production code in each member, and what may go wrong."""
+"""Classic groups on a fake Kafka: production code in each member, and random faults."""
 
 import asyncio
 from collections import defaultdict
@@ -49,8 +49,8 @@ KINDS: Final[Sequence[Sequence[type[Assignor]]]] = (
 )
 
 
-class Broken(AssertionError):
-    """Something that must always hold did not."""
+class InvariantViolated(AssertionError):
+    """A violated invariant."""
 
 
 class Process:
@@ -58,21 +58,21 @@ class Process:
 
     def __init__(self, member: "Member", world: "World") -> None:
         chance = Random(world.chance.random())
-        self._listeners = Listeners(before_releasing=member.hesitate)
+        self._listeners = Listeners(before_releasing=member.delay_revocation)
         config = ConnectionConfig(bootstrap_servers=world.cluster.bootstrap_servers)
-        self.way = KafkaClient(config, patience_ms=10_000, opener=member.open, randomness=chance)
-        coordinator = Coordinator(GROUP, self.way.brokers, self.way.cluster)
+        self.client = KafkaClient(config, patience_ms=10_000, opener=member.open, randomness=chance)
+        coordinator = Coordinator(GROUP, self.client.brokers, self.client.cluster)
         self.membership = ClassicMembership(
             coordinator,
-            self.way.cluster,
+            self.client.cluster,
             world.config(member.instance),
             world.subscription,
             [kind() for kind in world.kinds],
             randomness=chance,
         )
         self.manager = FetchManager(
-            self.way.brokers,
-            self.way.cluster,
+            self.client.brokers,
+            self.client.cluster,
             FetchConfig(),
             EngineConfig(auto_offset_reset="earliest"),
             randomness=chance,
@@ -89,8 +89,8 @@ class Process:
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        for part in (self.way, self.membership, self.manager):
-            await self._stack.enter_async_context(part)
+        for resource in (self.client, self.membership, self.manager):
+            await self._stack.enter_async_context(resource)
         clock = asyncio.get_running_loop().time
         self.stream = Stream(self.manager.channel(), self.membership, clock)
         self.rebalancer = Rebalancer(
@@ -111,7 +111,7 @@ class Process:
         now = asyncio.get_running_loop().time()
         return tp in self.rebalancer.reading and now < self.membership.deadline
 
-    async def commit_now_and_then(self) -> None:
+    async def commit_periodically(self) -> None:
         while True:
             await asyncio.sleep(1)
             if not self.membership.lost:
@@ -135,7 +135,7 @@ class Process:
 
 
 class Member:
-    """A process and its network, which can be taken away, and given back."""
+    """A process with a network that can fail and recover."""
 
     def __init__(self, name: str, world: "World", *, static: bool) -> None:
         self.name = name
@@ -143,11 +143,13 @@ class Member:
         self.online = asyncio.Event()
         self.online.set()
         self.leaving = asyncio.Event()
-        self.stuck = asyncio.Event()
-        self.stuck.set()  # it reads
-        self.willing = asyncio.Event()
-        self.willing.set()  # it revokes what it has to
-        self.pace = world.chance.choice((0.0, 0.1, 1.0))  # seconds, at the most, for a record
+        self.may_read = asyncio.Event()
+        self.may_read.set()
+        self.may_revoke = asyncio.Event()
+        self.may_revoke.set()
+        self.max_delay = world.chance.choice(
+            (0.0, 0.1, 1.0)
+        )  # the longest delay of a record, in seconds
         self.process: Process | None = None
         self._connections: list[BrokerConnection] = []
         self._world = world
@@ -164,16 +166,16 @@ class Member:
         if connection is not None:
             connection.close()
         await asyncio.sleep(0.1)
-        raise ConnectFailed(address, "no way to it")
+        raise ConnectFailed(address, "the network is down")
 
-    async def hesitate(self, _: Collection[TopicPartition]) -> None:
-        await self.willing.wait()
+    async def delay_revocation(self, _: Collection[TopicPartition]) -> None:
+        await self.may_revoke.wait()
 
-    def part(self) -> None:
+    def disconnect(self) -> None:
         self.online.clear()
-        self.cut()
+        self.close_connections()
 
-    def cut(self) -> None:
+    def close_connections(self) -> None:
         for connection in self._connections:
             if not connection.is_closed:
                 connection._transport.end()  # type: ignore[attr-defined] # of the fake
@@ -185,13 +187,13 @@ class Member:
                 self.process = process
                 background = [
                     group.create_task(process.committer.run()),
-                    group.create_task(process.commit_now_and_then()),
+                    group.create_task(process.commit_periodically()),
                 ]
                 reader = group.create_task(self._read(process))
                 follower = group.create_task(process.rebalancer.run())
                 await self.leaving.wait()
-                self.stuck.set()
-                self.willing.set()
+                self.may_read.set()
+                self.may_revoke.set()
                 await process.shut_down(follower)
                 await asyncio.wait({reader})
                 for task in background:
@@ -205,10 +207,10 @@ class Member:
             try:
                 async for record in process.stream:
                     self._world.delivered(self, record)
-                    if not self.stuck.is_set():
-                        await self.stuck.wait()
-                    if self.pace and chance.random() < 0.5:
-                        await asyncio.sleep(chance.random() * self.pace)
+                    if not self.may_read.is_set():
+                        await self.may_read.wait()
+                    if self.max_delay and chance.random() < 0.5:
+                        await asyncio.sleep(chance.random() * self.max_delay)
             except ConsumerError as error:
                 if not error.retriable:
                     raise
@@ -246,19 +248,19 @@ class World:
             metadata_refresh_ms=2_000,
         )
 
-    # --- what must hold --------------------------------------------------------------------------
+    # --- invariants ------------------------------------------------------------------------------
 
     def delivered(self, member: Member, record: decoding.Record) -> None:
         tp = TopicPartition(record.topic, record.partition)
         assert member.process is not None
         state = member.process.membership._member.state
         if self.eager and state in (ClassicState.JOINING, ClassicState.SYNCING):
-            raise Broken(f"{member.name} has not revoked {tp} when it joins")
+            raise InvariantViolated(f"{member.name} has not revoked {tp} when it joins")
         for other in self.members:
             if other is not member and other.process and other.process.may_deliver(tp):
-                raise Broken(
+                raise InvariantViolated(
                     f"{tp} at {record.offset} was delivered to {member.name}, and {other.name} "
-                    "believes that it is its own"
+                    "may deliver it, too"
                 )
         self.seen[tp].add(record.offset)
 
@@ -266,11 +268,11 @@ class World:
         partition = TopicPartition(*position)
         before = self.committed.get(partition, 0)
         if offset < before:
-            raise Broken(
+            raise InvariantViolated(
                 f"{position}: the commit went back from {before} to {offset}, by {member_id}"
             )
         if not set(range(before, offset)) <= self.seen[partition]:
-            raise Broken(
+            raise InvariantViolated(
                 f"{position}: {offset} was committed, and not everything before was delivered"
             )
         self.committed[partition] = offset
@@ -286,7 +288,7 @@ class World:
         return all(self.seen[tp] >= set(range(self.cluster.end(tp))) for tp in self.partitions())
 
     def settled(self) -> bool:
-        """Whether everybody is in the one generation, and everything is somebody's, once."""
+        """Return whether members have the current generation, and each partition one owner."""
         group = self.cluster.groups.get(GROUP)
         owned: list[TopicPartition] = []
         for member in self.members:
@@ -298,7 +300,7 @@ class World:
             owned += member.process.rebalancer.reading
         return sorted(owned) == sorted(self.partitions())
 
-    # --- what happens ----------------------------------------------------------------------------
+    # --- events and faults -----------------------------------------------------------------------
 
     def join(self, group: asyncio.TaskGroup) -> None:
         static = self.chance.random() < 0.3
@@ -329,7 +331,7 @@ class World:
         """Open a transaction with offsets of the group, which cannot be loaded meanwhile."""
         self.cluster.fail_next(OFFSET_FETCH, UNSTABLE, times=self.chance.randint(1, 30))
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         for node, broker in self.cluster.brokers.items():
             if broker.state is State.DOWN:
                 self.cluster.start(node)
@@ -338,16 +340,16 @@ class World:
         for member in self.members:
             member.online.set()
 
-    async def calm(self, group: asyncio.TaskGroup) -> None:
-        """Mend everything: then everything is read, everybody has a share, and can leave."""
+    async def finish(self, group: asyncio.TaskGroup) -> None:
+        """Repair all faults, wait until all is assigned and read, and let all members leave."""
         self.cluster.forget_fates()
         self.cluster.forget_troubles()
-        self.mend()
+        self.repair()
         self.grow()
         for member in self.members:
-            member.stuck.set()
-            member.willing.set()
-            member.pace = 0.0
+            member.may_read.set()
+            member.may_revoke.set()
+            member.max_delay = 0.0
         if self.some_member() is None:
             self.join(group)
         for tp in self.partitions():
@@ -357,7 +359,7 @@ class World:
                 while not (self.everything_was_read() and self.settled()):
                     await asyncio.sleep(0.1)
         except TimeoutError:
-            raise Broken(f"it did not settle: {self.observed()}") from None
+            raise InvariantViolated(f"the group did not settle: {self.observed()}") from None
         for member in self.members:
             member.leaving.set()
 
@@ -380,12 +382,12 @@ class World:
         return f"{missing=} {members=} {existing=}"
 
 
-def chaos(world: World, group: asyncio.TaskGroup) -> list[Callable[[], object]]:
+def all_faults(world: World, group: asyncio.TaskGroup) -> list[Callable[[], object]]:
     """Return the possible faults. Each picks its target at random."""
-    return [*member_chaos(world, group), *server_chaos(world)]
+    return [*member_faults(world, group), *server_faults(world)]
 
 
-def member_chaos(world: World, group: asyncio.TaskGroup) -> list[Callable[[], object]]:
+def member_faults(world: World, group: asyncio.TaskGroup) -> list[Callable[[], object]]:
     def join() -> None:
         if sum(not member.leaving.is_set() for member in world.members) < 4:
             world.join(group)
@@ -405,16 +407,16 @@ def member_chaos(world: World, group: asyncio.TaskGroup) -> list[Callable[[], ob
         join,
         with_member(lambda member: member.leaving.set()),
         with_member(world.kill),
-        with_member(lambda member: member.part()),
-        with_member(lambda member: member.part()),
-        with_member(lambda member: member.cut()),
+        with_member(lambda member: member.disconnect()),
+        with_member(lambda member: member.disconnect()),
+        with_member(lambda member: member.close_connections()),
         with_member(lambda member: member.online.set()),
-        with_member(lambda member: toggle(member.stuck)),
-        with_member(lambda member: toggle(member.willing)),
+        with_member(lambda member: toggle(member.may_read)),
+        with_member(lambda member: toggle(member.may_revoke)),
     ]
 
 
-def server_chaos(world: World) -> list[Callable[[], object]]:
+def server_faults(world: World) -> list[Callable[[], object]]:
     chance, cluster = world.chance, world.cluster
 
     def node() -> int:
@@ -445,8 +447,8 @@ def server_chaos(world: World) -> list[Callable[[], object]]:
         lose,
         lose,
         lose,
-        world.mend,
-        world.mend,
+        world.repair,
+        world.repair,
         append,
         append,
         append,
@@ -466,8 +468,8 @@ async def run_schedule(
         async with asyncio.TaskGroup() as group:
             for _ in range(chance.randint(1, 3)):
                 world.join(group)
-            faults = chaos(world, group)
+            faults = all_faults(world, group)
             for _ in range(steps):
                 await asyncio.sleep(chance.expovariate(0.6))
                 chance.choice(faults)()
-            await world.calm(group)
+            await world.finish(group)

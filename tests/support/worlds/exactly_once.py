@@ -1,4 +1,4 @@
-"""Exactly-once apps on a fake Kafka: members, brokers and transactions that fail at any moment."""
+"""Exactly-once apps on a fake Kafka: members, brokers and transactions that fail at random."""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -29,7 +29,7 @@ APIS: Final = (*TRANSACTION_APIS, TXN_OFFSET_COMMIT, PRODUCE)
 
 
 class Process(Member):
-    """A member of the group, until it leaves or crashes."""
+    """A member of the group that can leave or crash."""
 
     def __init__(self, cluster: CompleteCluster, name: str) -> None:
         super().__init__(cluster)
@@ -37,13 +37,13 @@ class Process(Member):
         self.leaving = asyncio.Event()
 
     def crash(self) -> None:
-        """Do nothing any more, for the others."""
-        self.part()
+        """Lose the network and stop, so that the group sees a crash."""
+        self.disconnect()
         self.leaving.set()
 
 
 class ExactlyOnceWorld:
-    """Members that come, go, crash and lose their network, and transactions that fail."""
+    """Members that join, leave, crash and lose their network, and transactions that fail."""
 
     def __init__(self, seed: int, cluster: CompleteCluster, group: asyncio.TaskGroup) -> None:
         self.chance = Random(seed)
@@ -81,7 +81,7 @@ class ExactlyOnceWorld:
             await asyncio.sleep(chance.expovariate(10))
             return record.value
 
-        with suppress(NoBrokerAnswered):  # it lost its network while it started
+        with suppress(NoBrokerAnswered):  # the member lost its network during the start
             async with app:
                 await process.leaving.wait()
 
@@ -109,8 +109,8 @@ class ExactlyOnceWorld:
     def is_done(self) -> bool:
         return len(self.results()) >= self.sent
 
-    def meet(self) -> None:
-        """Give all members their network again."""
+    def reconnect_all(self) -> None:
+        """Restore the network of all members."""
         for process in self.processes:
             process.online = True
 
@@ -121,7 +121,7 @@ class ExactlyOnceWorld:
         weights: dict[Any, int] = {
             self._fail_member: 10,
             self._fail_transaction: 4,
-            partial(cluster.kill, 1): 2,  # it coordinates the transactions
+            partial(cluster.kill, 1): 2,  # broker 1 coordinates the transactions
             partial(cluster.start, 1): 2,
             partial(cluster.move_coordinator, "g"): 1,
             partial(cluster.reset_connections, broker): 1,
@@ -140,9 +140,9 @@ class ExactlyOnceWorld:
             process.crash()
             self.start(process.name)
         elif what < 0.9 and processes:
-            chance.choice(processes).part()
+            chance.choice(processes).disconnect()
         else:
-            self.meet()
+            self.reconnect_all()
 
     def _fail_transaction(self) -> None:
         chance, cluster = self.chance, self.cluster
@@ -176,7 +176,7 @@ async def run_schedule(seed: int) -> None:
                 world.fail_something()
                 await asyncio.sleep(world.chance.expovariate(1))
                 world.check()
-            world.meet()
+            world.reconnect_all()
             cluster.start(1)
             cluster.forget_fates()
             cluster.forget_troubles()

@@ -1,4 +1,4 @@
-"""A fetch engine on a fake cluster, its readers, and everything that may go wrong around them."""
+"""A fetch engine on a fake cluster, its readers, and random faults."""
 
 import asyncio
 from collections import defaultdict
@@ -28,7 +28,7 @@ FETCH: Final = FetchConfig(
 async def engine_on(
     cluster: FakeCluster, fetch: FetchConfig | None = None, **options: Any
 ) -> AsyncIterator[FetchManager]:
-    """A manager with a session of its own."""
+    """Open a fetch manager with a client of its own."""
     session = KafkaClient(
         cluster.config(), patience_ms=0, randomness=Random(2), opener=cluster.open
     )
@@ -44,27 +44,27 @@ async def engine_on(
             yield manager
 
 
-class Broken(AssertionError):
-    """Something that must always hold did not."""
+class InvariantViolated(AssertionError):
+    """A violated invariant."""
 
 
 class Reader:
-    """One stream and its reader. Every record is checked when it is handed out."""
+    """A stream and its reader. Every record is checked when it is delivered."""
 
     def __init__(self, number: int, manager: FetchManager, world: "World") -> None:
         self.number = number
         self.channel = manager.channel()
         self.stream = Stream(self.channel)
-        self.stuck = asyncio.Event()
-        self.stuck.set()  # it reads
+        self.may_read = asyncio.Event()
+        self.may_read.set()
         self._world = world
 
     async def read(self) -> None:
         randomness = self._world.randomness
         async for record in self.stream:
             self._world.delivered(self, record)
-            if not self.stuck.is_set():
-                await self.stuck.wait()
+            if not self.may_read.is_set():
+                await self.may_read.wait()
             if randomness.random() < 0.05:
                 await asyncio.sleep(randomness.random() * 0.2)
 
@@ -86,18 +86,22 @@ class World:
         tp = TopicPartition(record.topic, record.partition)
         payload = RecordPayload.of(record.value)
         if self.owner.get(tp) is not reader:
-            raise Broken(f"{tp} at {record.offset} was delivered to {reader.number}, not its owner")
+            raise InvariantViolated(
+                f"{tp} at {record.offset} was delivered to {reader.number}, not its owner"
+            )
         if record.offset != self.expected[tp]:
-            raise Broken(f"{tp}: {record.offset} was delivered in place of {self.expected[tp]}")
+            raise InvariantViolated(
+                f"{tp}: {record.offset} was delivered in place of {self.expected[tp]}"
+            )
         if (payload.topic, payload.partition, payload.offset) != (*tp, record.offset):
-            raise Broken(f"{tp} at {record.offset} is {payload}")
+            raise InvariantViolated(f"{tp} at {record.offset} is {payload}")
         self.expected[tp] = record.offset + 1
 
     def check_budget(self) -> None:
         if self.manager.budget.peak > BUDGET:
-            raise Broken(f"{self.manager.budget.peak} of {BUDGET} bytes were used")
+            raise InvariantViolated(f"{self.manager.budget.peak} of {BUDGET} bytes were used")
 
-    # --- what is wanted --------------------------------------------------------------------------
+    # --- fetch targets ---------------------------------------------------------------------------
 
     def partitions(self) -> list[TopicPartition]:
         return [
@@ -106,16 +110,16 @@ class World:
             for partition in topic.partitions
         ]
 
-    def give(self, tp: TopicPartition, reader: Reader) -> None:
-        """Take a partition from its reader, and have it read by this one from there on."""
-        self.take(tp)
+    def assign(self, tp: TopicPartition, reader: Reader) -> None:
+        """Move a partition to another reader, which continues at the expected offset."""
+        self.revoke(tp)
         self.epoch += 1
         self.owner[tp] = reader
         self.targets[tp] = FetchTarget(reader.channel, self.expected[tp], self.epoch)
 
-    def take(self, tp: TopicPartition) -> None:
+    def revoke(self, tp: TopicPartition) -> None:
         if (before := self.owner.pop(tp, None)) is not None:
-            # what was handed out last is not finished, so it is handed out again
+            # the last delivered record is not acknowledged, so it is redelivered
             self.expected[tp] = before.stream.finished().get(tp, self.expected[tp])
             before.stream.forget(tp)
             del self.targets[tp]
@@ -133,15 +137,15 @@ class World:
             for tp in self.partitions()
         )
 
-    async def calm(self) -> None:
-        """Mend everything, and see that everything is read to its end."""
+    async def finish(self) -> None:
+        """Repair all faults, and check that all records are read."""
         for node in self.cluster.brokers:
             heal(self.cluster, node)
         for reader in self.readers:
-            reader.stuck.set()
+            reader.may_read.set()
         for tp in self.partitions():
             if tp not in self.targets:
-                self.give(tp, self.randomness.choice(self.readers))
+                self.assign(tp, self.randomness.choice(self.readers))
             self.targets[tp] = self.targets[tp]._replace(paused=False)
         self.reconcile()
         try:
@@ -154,7 +158,7 @@ class World:
                 for tp in self.partitions()
                 if self.expected[tp] != self.cluster.view.partition(tp).log.high
             }
-            raise Broken(f"not read: {missing}, {self.manager.progress()}") from None
+            raise InvariantViolated(f"not read: {missing}, {self.manager.progress()}") from None
 
 
 def heal(cluster: FakeCluster, node: int) -> None:
@@ -165,39 +169,39 @@ def heal(cluster: FakeCluster, node: int) -> None:
     cluster.slow(node, 0)
 
 
-def chaos(world: World) -> list[Callable[[], object]]:
+def all_faults(world: World) -> list[Callable[[], object]]:
     """Return the possible faults. Each picks its target at random."""
-    return [*cluster_chaos(world), *user_chaos(world)]
+    return [*cluster_faults(world), *user_faults(world)]
 
 
-def user_chaos(world: World) -> list[Callable[[], object]]:
+def user_faults(world: World) -> list[Callable[[], object]]:
     chance = world.randomness
 
     def at() -> TopicPartition:
         return chance.choice(world.partitions())
 
-    def stick() -> None:
+    def toggle_reader() -> None:
         reader = chance.choice(world.readers)
-        (reader.stuck.clear if reader.stuck.is_set() else reader.stuck.set)()
+        (reader.may_read.clear if reader.may_read.is_set() else reader.may_read.set)()
 
-    def hand_over() -> None:
+    def move_partitions() -> None:
         for _ in range(chance.randint(1, 4)):
-            world.give(at(), chance.choice(world.readers))
+            world.assign(at(), chance.choice(world.readers))
         world.reconcile()
 
-    def take() -> None:
+    def revoke() -> None:
         for _ in range(chance.randint(1, 4)):
-            world.take(at())
+            world.revoke(at())
         world.reconcile()
 
     def pause() -> None:
         world.pause(at())
         world.reconcile()
 
-    return [stick, stick, hand_over, hand_over, take, pause, pause]
+    return [toggle_reader, toggle_reader, move_partitions, move_partitions, revoke, pause, pause]
 
 
-def cluster_chaos(world: World) -> list[Callable[[], object]]:
+def cluster_faults(world: World) -> list[Callable[[], object]]:
     cluster, chance = world.cluster, world.randomness
 
     def node() -> int:
@@ -207,7 +211,7 @@ def cluster_chaos(world: World) -> list[Callable[[], object]]:
         return chance.choice(world.partitions())
 
     def move() -> None:
-        with suppress(ConfigError):  # it is not alive
+        with suppress(ConfigError):  # the broker is not alive
             cluster.move_leader(at(), node())
 
     def kill() -> None:
@@ -215,7 +219,7 @@ def cluster_chaos(world: World) -> list[Callable[[], object]]:
             cluster.kill(node())
 
     def go_stale() -> None:
-        # with racks a replica may be read, and no real leader lacks what a replica has
+        # with racks a replica may be read, and a real leader has all records of a replica
         if cluster.brokers[1].endpoint.rack is None:
             cluster.go_stale(node())
 
@@ -241,12 +245,12 @@ def cluster_chaos(world: World) -> list[Callable[[], object]]:
         lambda: cluster.throttle(node(), chance.random()),
         lambda: cluster.fail_next(1, code()),
         lambda: cluster.fail_next(3, 5),
-        lambda: cluster.change_address(chance.choice((2, 3))),  # somebody stays known
+        lambda: cluster.change_address(chance.choice((2, 3))),  # broker 1 keeps its address
     ]
 
 
 async def run_schedule(seed: int, *, steps: int = 40) -> None:
-    """Faults, reconciles and readers as the seed says; then calm, and everything must be read."""
+    """Run random faults and changes of targets. Afterwards all records must be read."""
     chance = Random(seed)
     racks, rack = (("x", "y", "z"), "y") if chance.random() < 0.3 else (None, "")
     async with FakeCluster(
@@ -268,15 +272,15 @@ async def run_schedule(seed: int, *, steps: int = 40) -> None:
             async with manager:
                 await _play(World(cluster, manager, chance), steps)
             if manager.budget.used:
-                raise Broken(f"{manager.budget.used} bytes were never given back")
+                raise InvariantViolated(f"{manager.budget.used} bytes were not released")
 
 
 async def _play(world: World, steps: int) -> None:
     for tp in world.partitions():
         world.cluster.append(*tp, 40, batches=4, size=50)
-        world.give(tp, world.randomness.choice(world.readers))
+        world.assign(tp, world.randomness.choice(world.readers))
     world.reconcile()
-    faults = chaos(world)
+    faults = all_faults(world)
     async with asyncio.TaskGroup() as group:
         for reader in world.readers:
             group.create_task(reader.read())
@@ -284,7 +288,7 @@ async def _play(world: World, steps: int) -> None:
             await asyncio.sleep(world.randomness.expovariate(4))
             world.randomness.choice(faults)()
             world.check_budget()
-        await world.calm()
+        await world.finish()
         world.check_budget()
         world.manager.reconcile({})
         for reader in world.readers:

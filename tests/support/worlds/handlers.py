@@ -1,4 +1,4 @@
-"""Apps on a fake Kafka: production code from sockets up, and what may go wrong."""
+"""Apps on a fake Kafka: production code above the sockets, and random faults."""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -53,7 +53,7 @@ async def until(condition: Any, seconds: float = 300) -> None:
 
 
 class Member:
-    """The network of one process, which can be taken away, and given back."""
+    """The network of a process, which can fail and recover."""
 
     def __init__(self, cluster: GroupCluster) -> None:
         self.online = True
@@ -63,19 +63,19 @@ class Member:
     async def open(self, address: Address, config: ConnectionConfig) -> BrokerConnection:
         if not self.online:
             await asyncio.sleep(0.1)
-            raise ConnectFailed(address, "no way to it")
+            raise ConnectFailed(address, "the network is down")
         connection = await self._cluster.open(address, config)
         self._connections.append(connection)
         return connection
 
-    def part(self) -> None:
+    def disconnect(self) -> None:
         self.online = False
         for connection in self._connections:
-            connection.close(ConnectionLost(Address("k", 1), "no way to it"))
+            connection.close(ConnectionLost(Address("k", 1), "the network is down"))
 
 
 class World:
-    """Members that come and go, brokers that die, and handlers of which each takes its time."""
+    """Members that join and leave, brokers that fail, and handlers with random delays."""
 
     def __init__(self, seed: int, cluster: GroupCluster) -> None:
         self.chance = Random(seed)
@@ -86,17 +86,17 @@ class World:
         self.members: list[Member] = []
         self.committed_beyond = 0
 
-    def meet(self) -> None:
-        """All have their network again."""
+    def reconnect_all(self) -> None:
+        """Restore the network of all members."""
         for member in self.members:
             member.online = True
 
     async def member(self, ordering: Any) -> None:
-        leaving, me = asyncio.Event(), Member(self.cluster)
+        leaving, network = asyncio.Event(), Member(self.cluster)
         self.leaving.append(leaving)
-        self.members.append(me)
+        self.members.append(network)
         seed = self.chance.randrange(10**6)
-        app = make_app(self.cluster, seed, opener=me.open, shutdown_grace_ms=200)
+        app = make_app(self.cluster, seed, opener=network.open, shutdown_grace_ms=200)
         chance = Random(self.chance.random())
 
         @app.handler("t", ordering=ordering, concurrency=5, max_in_flight=60)
@@ -106,7 +106,7 @@ class World:
             await asyncio.sleep(chance.expovariate(3))
             self.finished[tp][record.offset] += 1
 
-        with suppress(NoBrokerAnswered):  # it lost its way while it came
+        with suppress(NoBrokerAnswered):  # the member lost its network during the start
             async with app:
                 await leaving.wait()
 
@@ -122,8 +122,11 @@ class World:
             self.committed_offsets[tp] = retained
             beyond = decode(retained, row["metadata"])
             self.committed_beyond += bool(beyond)
-            said = [*range(retained), *(n for start, stop in beyond for n in range(start, stop))]
-            missing = [n for n in said if n not in self.finished[tp]]
+            offsets = [
+                *range(retained),
+                *(n for start, stop in beyond for n in range(start, stop)),
+            ]
+            missing = [n for n in offsets if n not in self.finished[tp]]
             assert not missing, f"{tp}: committed {retained}, never finished {missing[:10]}"
 
     def done(self) -> bool:
@@ -133,7 +136,7 @@ class World:
         )
 
 
-def something_happens(world: World, group: asyncio.TaskGroup, ordering: str) -> None:
+def apply_random_event(world: World, group: asyncio.TaskGroup, ordering: str) -> None:
     chance, cluster = world.chance, world.cluster
     what = chance.random()
     if what < 0.3 and len(world.members) < 6:
@@ -145,9 +148,9 @@ def something_happens(world: World, group: asyncio.TaskGroup, ordering: str) -> 
     elif what < 0.75:
         cluster.reset_connections(chance.choice([1, 2, 3]))
     elif what < 0.85 and world.members:
-        chance.choice(world.members).part()
+        chance.choice(world.members).disconnect()
     elif what < 0.95:
-        world.meet()
+        world.reconnect_all()
 
 
 async def run_schedule(seed: int) -> None:
@@ -159,10 +162,10 @@ async def run_schedule(seed: int) -> None:
             for _ in range(25):
                 for number in range(3):
                     cluster.append("t", number, world.chance.randrange(6))
-                something_happens(world, group, ordering)
+                apply_random_event(world, group, ordering)
                 await asyncio.sleep(world.chance.expovariate(1))
                 world.check()
-            world.meet()
+            world.reconnect_all()
             group.create_task(world.member(ordering))
             await asyncio.sleep(1)
             await until(world.done)

@@ -1,4 +1,4 @@
-"""Groups of KIP-848 on a fake Kafka: production code from sockets up, and what may go wrong."""
+"""KIP-848 groups on a fake Kafka: production code above the sockets, and random faults."""
 
 import asyncio
 from collections import defaultdict
@@ -35,87 +35,87 @@ UNSTABLE: Final = 88
 _MOST_PARTITIONS: Final = 6
 _SESSION: Final = 6.0
 _REBALANCE_TIMEOUT: Final = 4.0
-_TO_THE_GROUP: Final = (Traffic.HEARTBEAT, Traffic.GROUP)
+_GROUP_TRAFFIC: Final = (Traffic.HEARTBEAT, Traffic.GROUP)
 
 
-class Broken(AssertionError):
-    """Something that must always hold did not."""
+class InvariantViolated(AssertionError):
+    """A violated invariant."""
 
 
-class Lines(BrokerPool):
-    """A member's connections. Its way to the coordinator can be lost while it still reads."""
+class MemberConnections(BrokerPool):
+    """A member's connections. Those to the coordinator can fail while it still reads."""
 
     online = True
 
     async def connection(
         self, address: Address, traffic: Traffic, *, slot: int = 0
     ) -> BrokerConnection:
-        if traffic in _TO_THE_GROUP and not self.online:
+        if traffic in _GROUP_TRAFFIC and not self.online:
             await asyncio.sleep(0.1)
-            raise ConnectFailed(address, "no way to it")
+            raise ConnectFailed(address, "the network is down")
         return await super().connection(address, traffic, slot=slot)
 
-    def part(self) -> None:
+    def disconnect(self) -> None:
         self.online = False
         for way, existing in self._opened.items():
-            if way.traffic in _TO_THE_GROUP:
-                existing.connection.close(ConnectionLost(way.address, "no way to it"))
+            if way.traffic in _GROUP_TRAFFIC:
+                existing.connection.close(ConnectionLost(way.address, "the network is down"))
 
 
 class Member:
-    """One process with a consumer."""
+    """A process with a consumer."""
 
     def __init__(self, number: int, world: "World") -> None:
         self.name = f"m{number}"
         self.leaving = asyncio.Event()
         self.dying = False
-        self.stuck = asyncio.Event()
-        self.stuck.set()  # it reads
-        self.slow = 0.0  # seconds that its listeners take
+        self.may_read = asyncio.Event()
+        self.may_read.set()
+        self.listener_delay = 0.0  # the delay of listeners, in seconds
         self.world = world
-        self.lines: Lines | None = None
+        self.connections: MemberConnections | None = None
         self.membership: ConsumerGroupMembership
 
-    def part(self) -> None:
-        """Lose the way to the coordinator."""
-        if self.lines is not None:
-            self.lines.part()
+    def disconnect(self) -> None:
+        """Lose the connections to the coordinator."""
+        if self.connections is not None:
+            self.connections.disconnect()
 
-    def meet(self) -> None:
-        """Find it again."""
-        if self.lines is not None:
-            self.lines.online = True
+    def reconnect(self) -> None:
+        """Restore the connections to the coordinator."""
+        if self.connections is not None:
+            self.connections.online = True
 
     def die(self) -> None:
-        """End without a word."""
+        """End without a leave request."""
         self.dying = True
         self.leaving.set()
 
-    async def _mourn(self, partitions: Collection[TopicPartition]) -> None:
-        if not self.world.chaotic and not self.leaving.is_set():
-            raise Broken(f"{self.name} has lost {partitions} though nothing happened")
-        await asyncio.sleep(self.slow)
+    async def _on_lost(self, partitions: Collection[TopicPartition]) -> None:
+        if not self.world.has_faults and not self.leaving.is_set():
+            raise InvariantViolated(f"{self.name} lost {partitions} without a fault")
+        await asyncio.sleep(self.listener_delay)
 
-    async def _let_go(self, partitions: Collection[TopicPartition]) -> None:
-        await asyncio.sleep(self.slow)
+    async def _on_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        await asyncio.sleep(self.listener_delay)
         if asyncio.get_running_loop().time() < self.membership.deadline:
-            self.world.are_still_of(self, partitions)
+            self.world.check_ownership(self, partitions)
 
     @asynccontextmanager
-    async def _way(self) -> AsyncIterator[tuple[Coordinator, Cluster, FetchManager]]:
+    async def _open_clients(self) -> AsyncIterator[tuple[Coordinator, Cluster, FetchManager]]:
         world = self.world
         randomness = Random(world.chance.random())
         config = world.cluster.config(request_timeout_ms=5_000, connect_timeout_ms=2_000)
-        lines = Lines(config, randomness=randomness, opener=world.cluster.open)
+        connections = MemberConnections(config, randomness=randomness, opener=world.cluster.open)
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(lines)
-            cluster = await stack.enter_async_context(Cluster(lines, randomness=randomness))
+            await stack.enter_async_context(connections)
+            cluster = await stack.enter_async_context(Cluster(connections, randomness=randomness))
             engine = EngineConfig(auto_offset_reset="earliest")
             fetch = FetchConfig(fetch_max_wait_ms=2_000)
-            manager = FetchManager(lines, cluster, fetch, engine, randomness=randomness)
+            manager = FetchManager(connections, cluster, fetch, engine, randomness=randomness)
             await stack.enter_async_context(manager)
-            self.lines = lines
-            yield Coordinator(GROUP, lines, cluster), cluster, manager
+            self.connections = connections
+            yield Coordinator(GROUP, connections, cluster), cluster, manager
 
     async def live(self) -> None:
         """Stay in the group until asked to leave or to die."""
@@ -127,7 +127,7 @@ class Member:
             session_timeout_ms=int(_SESSION * 1000),
         )
         randomness = Random(world.chance.random())
-        async with self._way() as (coordinator, cluster, manager):
+        async with self._open_clients() as (coordinator, cluster, manager):
             membership = self.membership = ConsumerGroupMembership(
                 coordinator, cluster, config, TopicSubscription(TOPICS), randomness=randomness
             )
@@ -146,25 +146,25 @@ class Member:
                 TopicRoutes([stream]),
                 auto_offset_reset="earliest",
                 auto_commit=True,
-                listeners=Listeners(before_releasing=self._let_go, lost=self._mourn),
+                listeners=Listeners(before_releasing=self._on_revoked, lost=self._on_lost),
             )
             async with membership, asyncio.TaskGroup() as tasks:
                 reading = tasks.create_task(self._read(stream))
                 committing = tasks.create_task(committer.run())
-                now_and_then = tasks.create_task(self._commit(rebalancer, committer))
+                auto_committing = tasks.create_task(self._commit(rebalancer, committer))
                 following = tasks.create_task(rebalancer.run())
                 await self.leaving.wait()
-                self.stuck.set()
+                self.may_read.set()
                 if not self.dying:
-                    await self._say_goodbye(following, rebalancer, committer)
+                    await self._leave(following, rebalancer, committer)
                 stream.channel.close()
-                for task in (reading, committing, now_and_then, following):
+                for task in (reading, committing, auto_committing, following):
                     task.cancel()
 
-    async def _say_goodbye(
+    async def _leave(
         self, following: asyncio.Task[None], rebalancer: Rebalancer, committer: Committer
     ) -> None:
-        """As a consumer does."""
+        """Leave the group as a consumer does."""
         await rebalancer.idle.wait()
         following.cancel()
         await asyncio.wait({following})
@@ -179,15 +179,15 @@ class Member:
                 if not self.membership.lost:
                     await committer.commit(rebalancer.finished())
             except ConsumerError as error:
-                if not self.world.chaotic:
-                    raise Broken(f"{self.name} can't commit: {error}") from error
+                if not self.world.has_faults:
+                    raise InvariantViolated(f"{self.name} cannot commit: {error}") from error
 
     async def _read(self, stream: Stream) -> None:
         chance = self.world.chance
         async for record in stream:
             self.world.delivered(self, record)
-            if not self.stuck.is_set():
-                await self.stuck.wait()
+            if not self.may_read.is_set():
+                await self.may_read.wait()
             if chance.random() < 0.1:
                 await asyncio.sleep(chance.random() * 0.5)
 
@@ -201,43 +201,47 @@ class World:
         self.chance = chance
         self.members: dict[Member, asyncio.Task[None]] = {}
         self.seen: dict[TopicPartition, set[int]] = defaultdict(set)
-        self.chaotic = True
+        self.has_faults = True
         groups.on_commit = self.check_commit
         self._made = 0
 
-    # --- what must hold --------------------------------------------------------------------------
+    # --- invariants ------------------------------------------------------------------------------
 
     def delivered(self, member: Member, record: decoding.Record) -> None:
         tp = TopicPartition(record.topic, record.partition)
         holder = self.groups.holder(GROUP, self.cluster.view, tp)
         member_id = member.membership._state.member_id
         if holder != member_id:
-            raise Broken(
+            raise InvariantViolated(
                 f"{tp} at {record.offset} was delivered to {member_id}, and {holder} has it"
             )
         self.seen[tp].add(record.offset)
 
-    def are_still_of(self, member: Member, partitions: Collection[TopicPartition]) -> None:
+    def check_ownership(self, member: Member, partitions: Collection[TopicPartition]) -> None:
         member_id = member.membership._state.member_id
         for tp in partitions:
             if (holder := self.groups.holder(GROUP, self.cluster.view, tp)) != member_id:
-                raise Broken(f"{tp} is given up by {member_id}, and {holder} has it already")
+                raise InvariantViolated(
+                    f"{tp} was revoked from {member_id}, and {holder} has it already"
+                )
 
     def check_commit(self, tp: TopicPartition, offset: int) -> None:
         before = self.groups.committed[GROUP].get(tp, 0)
         if offset < before:
-            raise Broken(f"{tp}: the commit went back from {before} to {offset}")
+            raise InvariantViolated(f"{tp}: the commit went back from {before} to {offset}")
         if not set(range(before, offset)) <= self.seen[tp]:
-            raise Broken(f"{tp}: {offset} was committed, and not everything before was delivered")
+            raise InvariantViolated(
+                f"{tp}: {offset} was committed, and not everything before was delivered"
+            )
 
-    # --- what happens ----------------------------------------------------------------------------
+    # --- events and faults -----------------------------------------------------------------------
 
     def join(self, group: asyncio.TaskGroup) -> None:
         self._made += 1
         member = Member(self._made, self)
         self.members[member] = group.create_task(member.live())
 
-    def there(self) -> list[Member]:
+    def live_members(self) -> list[Member]:
         return [member for member in self.members if not member.leaving.is_set()]
 
     def partitions(self) -> list[TopicPartition]:
@@ -258,26 +262,26 @@ class World:
         """Open a transaction with offsets of the group, which cannot be loaded meanwhile."""
         self.cluster.fail_next(OFFSET_FETCH, UNSTABLE, times=self.chance.randint(1, 30))
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         for node in self.cluster.brokers:
             self.cluster.start(node)
             self.cluster.thaw(node)
             self.cluster.restore(node)
         for member in self.members:
-            member.meet()
+            member.reconnect()
 
-    async def calm(self, group: asyncio.TaskGroup) -> None:
-        """Mend everything: then everything is read and committed, and everybody can leave."""
+    async def finish(self, group: asyncio.TaskGroup) -> None:
+        """Repair all faults, wait until all is read and committed, and let all members leave."""
         self.groups.fates.clear()
         self.cluster.forget_troubles()
-        self.mend()
+        self.repair()
         for member in self.members:
-            member.stuck.set()
-            member.slow = 0.0
-        if not self.there():
+            member.may_read.set()
+            member.listener_delay = 0.0
+        if not self.live_members():
             self.join(group)
-        await asyncio.sleep(2 * _SESSION)  # what was under way is over
-        self.chaotic = False
+        await asyncio.sleep(2 * _SESSION)  # until sessions and rebalances have timed out
+        self.has_faults = False
         for tp in self.partitions():
             self.cluster.append(*tp, 3)
         try:
@@ -286,53 +290,55 @@ class World:
                     await asyncio.sleep(0.1)
         except TimeoutError:
             members = self.groups.groups[GROUP].members
-            raise Broken(f"not everything was read: {self.unread()}, {members}") from None
-        await asyncio.sleep(1)  # and everybody is done with its last record
+            raise InvariantViolated(
+                f"not everything was read: {self.unread()}, {members}"
+            ) from None
+        await asyncio.sleep(1)  # until each last record is acknowledged
         for member in self.members:
             member.leaving.set()
         await asyncio.wait(self.members.values())
         committed = self.groups.committed[GROUP]
-        behind = [tp for tp in self.partitions() if committed.get(tp) != self.cluster.end(tp)]
-        if behind:
-            raise Broken(f"not everything was committed: {behind}")
+        uncommitted = [tp for tp in self.partitions() if committed.get(tp) != self.cluster.end(tp)]
+        if uncommitted:
+            raise InvariantViolated(f"not everything was committed: {uncommitted}")
 
 
-def member_chaos(world: World, group: asyncio.TaskGroup) -> list[Callable[[], object]]:
+def member_faults(world: World, group: asyncio.TaskGroup) -> list[Callable[[], object]]:
     """Return the possible faults of a member picked at random."""
     chance = world.chance
 
     def join() -> None:
-        if len(world.there()) < 4:
+        if len(world.live_members()) < 4:
             world.join(group)
 
-    def some(what: Callable[[Member], object]) -> Callable[[], object]:
+    def with_member(what: Callable[[Member], object]) -> Callable[[], object]:
         def act() -> None:
-            if existing := world.there():
+            if existing := world.live_members():
                 what(chance.choice(existing))
 
         return act
 
     def toggle(member: Member) -> None:
-        (member.stuck.clear if member.stuck.is_set() else member.stuck.set)()
+        (member.may_read.clear if member.may_read.is_set() else member.may_read.set)()
 
-    def be_slow(member: Member) -> None:
-        member.slow = chance.choice((0.0, 3.0, 8.0, 8.0))
+    def change_delay(member: Member) -> None:
+        member.listener_delay = chance.choice((0.0, 3.0, 8.0, 8.0))
 
     return [
         join,
         join,
-        some(lambda member: member.leaving.set()),
-        some(Member.die),
-        some(Member.part),
-        some(Member.part),
-        some(Member.meet),
-        some(toggle),
-        some(be_slow),
-        some(be_slow),
+        with_member(lambda member: member.leaving.set()),
+        with_member(Member.die),
+        with_member(Member.disconnect),
+        with_member(Member.disconnect),
+        with_member(Member.reconnect),
+        with_member(toggle),
+        with_member(change_delay),
+        with_member(change_delay),
     ]
 
 
-def server_chaos(world: World) -> list[Callable[[], object]]:
+def server_faults(world: World) -> list[Callable[[], object]]:
     chance, cluster = world.chance, world.cluster
 
     def node() -> int:
@@ -363,9 +369,9 @@ def server_chaos(world: World) -> list[Callable[[], object]]:
         kill,
         lambda: cluster.freeze(node()),
         lambda: cluster.reset_connections(node()),
-        world.mend,
-        world.mend,
-        world.mend,
+        world.repair,
+        world.repair,
+        world.repair,
         *[lose] * 3,
         *[move] * 2,
         world.open_transaction,
@@ -386,10 +392,10 @@ async def run_schedule(seed: int, *, steps: int = 25, **options: Any) -> None:
             cluster.append(*tp, 10)
         async with asyncio.TaskGroup() as group:
             world.join(group)
-            faults = [*member_chaos(world, group), *server_chaos(world)]
+            faults = [*member_faults(world, group), *server_faults(world)]
             for _ in range(steps):
                 await asyncio.sleep(chance.expovariate(1.0))
                 chance.choice(faults)()
                 cluster.append(*chance.choice(world.partitions()), chance.randint(1, 5))
-            await world.calm(group)
+            await world.finish(group)
         groups.close()

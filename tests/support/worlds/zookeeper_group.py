@@ -1,4 +1,4 @@
-"""Groups of connectors on a fake ZooKeeper and a fake Kafka, and everything that may go wrong."""
+"""Groups of connectors on a fake ZooKeeper and a fake Kafka, and random faults."""
 
 import asyncio
 from collections import defaultdict
@@ -25,41 +25,41 @@ TOPICS: Final = {"a": 4, "b": 2}
 _OFFSETS: Final = f"/consumers/{GROUP}/offsets/"
 
 
-class Broken(AssertionError):
-    """Something that must always hold did not."""
+class InvariantViolated(AssertionError):
+    """A violated invariant."""
 
 
 class Member:
-    """One process with a connector. Its network can be taken away, and given back."""
+    """A process with a connector, and a network that can fail and recover."""
 
     def __init__(self, number: int, world: "World") -> None:
         self.name = f"m{number}"
         self.online = asyncio.Event()
         self.online.set()
         self.leaving = asyncio.Event()
-        self.stuck = asyncio.Event()
-        self.stuck.set()  # it reads
-        self._lines: list[FakeZooKeeperTransport] = []
+        self.may_read = asyncio.Event()
+        self.may_read.set()
+        self._transports: list[FakeZooKeeperTransport] = []
         self._world = world
 
     async def open_zookeeper(
-        self, address: Address, config: ZooKeeperConfig, hello: ConnectRequest
+        self, address: Address, config: ZooKeeperConfig, connect_request: ConnectRequest
     ) -> FakeZooKeeperTransport:
         if not self.online.is_set():
             await asyncio.sleep(0.1)
-            raise ServerUnusable(address, "no way to it")
-        line = await self._world.zookeeper.open(address, config, hello)
+            raise ServerUnusable(address, "the network is down")
+        transport = await self._world.zookeeper.open(address, config, connect_request)
         if not self.online.is_set():
-            line.drop()
-            raise ServerUnusable(address, "no way to it")
-        self._lines = [*self._lines[-3:], line]
-        return line
+            transport.drop()
+            raise ServerUnusable(address, "the network is down")
+        self._transports = [*self._transports[-3:], transport]
+        return transport
 
-    def part(self) -> None:
-        """Lose the way to ZooKeeper; Kafka stays."""
+    def disconnect(self) -> None:
+        """Lose the connection to ZooKeeper, and keep those to Kafka."""
         self.online.clear()
-        for line in self._lines:
-            line.hang_up("no way to it")
+        for transport in self._transports:
+            transport.hang_up("the network is down")
 
     async def live(self) -> None:
         """Stay in the group until asked to leave."""
@@ -67,7 +67,7 @@ class Member:
             try:
                 await self._be_member()
             except ZooKeeperUnavailable:
-                continue  # nobody let it in
+                continue  # no server accepted the session
 
     async def _be_member(self) -> None:
         world = self._world
@@ -89,7 +89,7 @@ class Member:
                     for stream in of_topic
                 ]
                 await self.leaving.wait()
-                self.stuck.set()
+                self.may_read.set()
                 await connector.shutdown()
                 await asyncio.wait(readers)
 
@@ -99,8 +99,8 @@ class Member:
             try:
                 async for record in stream.records:
                     self._world.delivered(self, record)
-                    if not self.stuck.is_set():
-                        await self.stuck.wait()
+                    if not self.may_read.is_set():
+                        await self.may_read.wait()
                     if chance.random() < 0.1:
                         await asyncio.sleep(chance.random() * 0.5)
             except ConsumerError as error:
@@ -141,14 +141,14 @@ class World:
         }
         return ClassicConfig(**options | self.options)
 
-    # --- what must hold --------------------------------------------------------------------------
+    # --- invariants ------------------------------------------------------------------------------
 
     def delivered(self, member: Member, record: decoding.Record) -> None:
         tp = TopicPartition(record.topic, record.partition)
         node = self.zookeeper.tree.nodes.get(f"/consumers/{GROUP}/owners/{tp.topic}/{tp.partition}")
         owner = b"" if node is None else node.data or b""
         if not owner.startswith(f"{GROUP}_{member.name}-".encode()):
-            raise Broken(
+            raise InvariantViolated(
                 f"{tp} at {record.offset} was delivered to {member.name}, not to {owner!r}"
             )
         self.seen[tp].add(record.offset)
@@ -180,13 +180,15 @@ class World:
         tp = TopicPartition(topic, int(partition))
         before = self.committed.get(tp, 0)
         if offset < before:
-            raise Broken(f"{tp}: the commit went back from {before} to {offset}")
+            raise InvariantViolated(f"{tp}: the commit went back from {before} to {offset}")
         if not set(range(before, offset)) <= self.seen[tp]:
-            raise Broken(f"{tp}: {offset} was committed, and not everything before was delivered")
+            raise InvariantViolated(
+                f"{tp}: {offset} was committed, and not everything before was delivered"
+            )
         if applied:
             self.committed[tp] = offset
 
-    # --- what happens ----------------------------------------------------------------------------
+    # --- events and faults -----------------------------------------------------------------------
 
     def join(self, group: asyncio.TaskGroup) -> None:
         self._made += 1
@@ -207,14 +209,14 @@ class World:
     def partitions() -> list[TopicPartition]:
         return [TopicPartition(topic, n) for topic, count in TOPICS.items() for n in range(count)]
 
-    async def calm(self, group: asyncio.TaskGroup) -> None:
-        """Mend everything: then everything is read, and everybody can leave."""
+    async def finish(self, group: asyncio.TaskGroup) -> None:
+        """Repair all faults, wait until all records are read, and let all members leave."""
         self.fates.clear()
         self.zookeeper.start()
         self.zookeeper.thaw()
         for member in self.members:
             member.online.set()
-            member.stuck.set()
+            member.may_read.set()
         if self.some_member() is None:
             self.join(group)
         for tp in self.partitions():
@@ -235,17 +237,17 @@ class World:
                 )[:3]
                 for tp in self.partitions()
             }
-            raise Broken(f"not everything was read: {missing}, {owners}") from None
+            raise InvariantViolated(f"not everything was read: {missing}, {owners}") from None
         for member in self.members:
             member.leaving.set()
 
 
-def chaos(world: World, group: asyncio.TaskGroup) -> list[Callable[[], object]]:
+def all_faults(world: World, group: asyncio.TaskGroup) -> list[Callable[[], object]]:
     """Return the possible faults. Each picks its target at random."""
-    return [*member_chaos(world, group), *server_chaos(world)]
+    return [*member_faults(world, group), *server_faults(world)]
 
 
-def member_chaos(world: World, group: asyncio.TaskGroup) -> list[Callable[[], object]]:
+def member_faults(world: World, group: asyncio.TaskGroup) -> list[Callable[[], object]]:
     def join() -> None:
         if sum(not member.leaving.is_set() for member in world.members) < 4:
             world.join(group)
@@ -264,13 +266,13 @@ def member_chaos(world: World, group: asyncio.TaskGroup) -> list[Callable[[], ob
         join,
         join,
         with_member(lambda member: member.leaving.set()),
-        with_member(lambda member: member.part()),
+        with_member(lambda member: member.disconnect()),
         with_member(lambda member: member.online.set()),
-        with_member(lambda member: toggle(member.stuck)),
+        with_member(lambda member: toggle(member.may_read)),
     ]
 
 
-def server_chaos(world: World) -> list[Callable[[], object]]:
+def server_faults(world: World) -> list[Callable[[], object]]:
     chance, zookeeper = world.chance, world.zookeeper
 
     def lose_a_write() -> None:
@@ -283,7 +285,7 @@ def server_chaos(world: World) -> list[Callable[[], object]]:
     def append() -> None:
         world.cluster.append(*chance.choice(world.partitions()), chance.randint(1, 30))
 
-    def mend() -> None:
+    def repair() -> None:
         zookeeper.start()
         zookeeper.thaw()
         for member in world.members:
@@ -293,8 +295,8 @@ def server_chaos(world: World) -> list[Callable[[], object]]:
         lambda: zookeeper.cut(server()),
         lambda: zookeeper.stop(server()),
         lambda: zookeeper.freeze(server()),
-        mend,
-        mend,
+        repair,
+        repair,
         lose_a_write,
         lose_a_write,
         append,
@@ -314,8 +316,8 @@ async def run_schedule(seed: int, *, steps: int = 25, **options: Any) -> None:
             cluster.append(*tp, 10)
         async with asyncio.TaskGroup() as group:
             world.join(group)
-            faults = chaos(world, group)
+            faults = all_faults(world, group)
             for _ in range(steps):
                 await asyncio.sleep(chance.expovariate(1.5))
                 chance.choice(faults)()
-            await world.calm(group)
+            await world.finish(group)

@@ -9,7 +9,7 @@ import pytest
 from asyncconsumer.testing.proxy import Statistics, TcpProxy
 from asyncconsumer.testing.proxy.faults import CHUNK, Faults
 from asyncconsumer.testing.proxy.pipe import WINDOW
-from tests.support.proxied_sockets import let_the_proxy_work, network, on_both_loops, taken
+from tests.support.proxied_sockets import network, on_both_loops, run_proxy, taken
 
 pytestmark = pytest.mark.fast
 
@@ -82,9 +82,9 @@ async def test_what_a_black_hole_swallowed_arrives_after_heal() -> None:
         await client.send(b"up 2")
         await server.send(b"down 2")
         await net.proxy.wait_until(lambda now: now.held == 22)
-        await let_the_proxy_work()
-        assert client.has_nothing()
-        assert server.has_nothing()
+        await run_proxy()
+        assert client.has_no_data()
+        assert server.has_no_data()
         net.proxy.heal()
         assert await server.receive(9) == b"up 1 up 2"
         assert await client.receive(13) == b"down 1 down 2"
@@ -100,8 +100,8 @@ async def test_a_black_hole_may_be_in_one_direction_only() -> None:
         assert await server.receive(8) == b"question"
         await server.send(b"answer")
         await net.proxy.wait_until(lambda now: now.held == 6)
-        await let_the_proxy_work()
-        assert client.has_nothing()
+        await run_proxy()
+        assert client.has_no_data()
         net.proxy.heal()
         assert await client.receive(6) == b"answer"
 
@@ -113,8 +113,8 @@ async def test_a_connection_made_in_a_black_hole_reaches_the_server_after_heal()
         client = await net.connect_client()
         await client.send(b"hello?")
         await net.proxy.wait_until(lambda now: now.live == 1 and now.held == 6)
-        await let_the_proxy_work()
-        assert net.nobody_knocks()
+        await run_proxy()
+        assert net.has_no_connection()
         net.proxy.heal()
         server = await net.accept()
         assert await server.receive(6) == b"hello?"
@@ -127,9 +127,9 @@ async def test_a_black_hole_hides_that_a_peer_has_gone() -> None:
         net.proxy.black_hole()
         closing.close()
         breaking.break_off()
-        await let_the_proxy_work()
-        assert of_closing.has_nothing()
-        assert of_breaking.has_nothing()
+        await run_proxy()
+        assert of_closing.has_no_data()
+        assert of_breaking.has_no_data()
         net.proxy.heal()
         assert await of_closing.receive_all() == b""
         with pytest.raises(ConnectionResetError):
@@ -143,8 +143,8 @@ async def test_a_black_hole_upwards_hides_that_bytes_downwards_met_a_closed_sock
         net.proxy.black_hole(direction="up")
         client.break_off()
         await server.send(b"for nobody")
-        await let_the_proxy_work()
-        assert server.has_nothing()
+        await run_proxy()
+        assert server.has_no_data()
         net.proxy.heal()
         with pytest.raises(ConnectionResetError):
             await server.receive(1)
@@ -165,7 +165,7 @@ async def test_a_sender_into_a_black_hole_blocks_and_the_proxy_holds_a_bounded_a
         net.proxy.black_hole()
         sending = group.create_task(client.send(data))
         await net.proxy.wait_until(lambda now: seen(now) >= WINDOW)
-        await let_the_proxy_work()
+        await run_proxy()
         assert not sending.done()
         assert seen(net.proxy.statistics()) < WINDOW + CHUNK
         net.proxy.heal()
@@ -205,7 +205,7 @@ async def test_delayed_bytes_wait_while_more_are_read_and_go_on_at_heal() -> Non
         await net.proxy.wait_until(lambda now: now.held == 7)
         await server.send(b"not delayed")
         assert await client.receive(11) == b"not delayed"
-        assert server.has_nothing()
+        assert server.has_no_data()
         net.proxy.heal()
         assert await server.receive(7) == b"one two"
 
@@ -216,8 +216,8 @@ async def test_a_fin_is_delayed_like_bytes() -> None:
         net.proxy.delay(FOR_EVER)
         client, server = await net.connect()
         client.finish()
-        await let_the_proxy_work()
-        assert server.has_nothing()
+        await run_proxy()
+        assert server.has_no_data()
         net.proxy.heal()
         assert await server.receive_all() == b""
 
@@ -256,7 +256,7 @@ async def test_a_throttled_connection_waits_between_pieces() -> None:
         client, server = await net.connect()
         await client.send(b"slow")
         assert await server.receive(1) == b"s"
-        await let_the_proxy_work()
+        await run_proxy()
         assert net.proxy.statistics().bytes_up == 1
         net.proxy.heal()
         assert await server.receive(3) == b"low"
@@ -278,12 +278,12 @@ async def test_faults_combine() -> None:
         client, server = await net.connect()
         await client.send(b"combined")
         await net.proxy.wait_until(lambda now: now.held == 8)
-        await let_the_proxy_work()
-        assert server.has_nothing()
+        await run_proxy()
+        assert server.has_no_data()
         net.proxy.delay(0)
         assert await server.receive(1) == b"c"
-        await let_the_proxy_work()
-        assert server.has_nothing()
+        await run_proxy()
+        assert server.has_no_data()
         net.proxy.throttle(10**6)
         assert await server.receive_all() == b"om"
 

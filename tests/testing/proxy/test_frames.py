@@ -19,7 +19,7 @@ from asyncconsumer.testing.proxy import (
     zookeeper_opcode,
 )
 from asyncconsumer.testing.proxy.frames import HEAD, FrameFinder
-from tests.support.proxied_sockets import framed, let_the_proxy_work, network, on_both_loops, taken
+from tests.support.proxied_sockets import framed, network, on_both_loops, run_proxy, taken
 
 pytestmark = pytest.mark.fast
 
@@ -136,8 +136,8 @@ async def test_a_held_frame_stalls_its_connection_and_direction_until_heal() -> 
         await of_other.send(framed(b"fine"))
         assert await other.receive(8) == framed(b"fine")
         net.proxy.delay(0)  # another fault does not let it go
-        await let_the_proxy_work()
-        assert client.has_nothing()
+        await run_proxy()
+        assert client.has_no_data()
         assert asked == [b"one", b"hold", b"fine"]
         net.proxy.heal()
         assert await client.receive(15) == framed(b"hold", b"two")

@@ -3,10 +3,15 @@
 from asyncconsumer.testing.handles import KafkaCluster
 from asyncconsumer.testing.servers import Broker
 from tests.support.helpers import until
-from tests.support.real_classic_group import Following, open_member, the_generation, until_divided
+from tests.support.real_classic_group import (
+    ClassicMember,
+    generation_of,
+    open_member,
+    until_divided,
+)
 
 
-def coordinator_of(following: Following, cluster: KafkaCluster) -> Broker:
+def coordinator_of(following: ClassicMember, cluster: KafkaCluster) -> Broker:
     address = following.coordinator.address
     return next(broker for broker in cluster.brokers.values() if broker.address() == str(address))
 
@@ -24,8 +29,8 @@ async def test_killing_the_coordinator_causes_no_rebalance(
         before = [
             list(member.history),
             list(two.history),
-            the_generation(member),
-            the_generation(two),
+            generation_of(member),
+            generation_of(two),
         ]
         broker = coordinator_of(member, kafka_cluster)
         await broker.kill()
@@ -40,8 +45,8 @@ async def test_killing_the_coordinator_causes_no_rebalance(
         after = [
             list(member.history),
             list(two.history),
-            the_generation(member),
-            the_generation(two),
+            generation_of(member),
+            generation_of(two),
         ]
         assert after == before
         await two.leave()

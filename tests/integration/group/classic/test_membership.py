@@ -22,7 +22,12 @@ from asyncconsumer.protocol.classic_group import LeaveGroupRequest
 from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.types import TopicPartition
 from tests.support.helpers import until
-from tests.support.real_classic_group import Following, open_member, the_generation, until_divided
+from tests.support.real_classic_group import (
+    ClassicMember,
+    generation_of,
+    open_member,
+    until_divided,
+)
 
 ASSIGNORS = [RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor]
 
@@ -82,13 +87,13 @@ async def test_a_static_member_returns_without_a_rebalance(kafka: KafkaHandle) -
         async with open_member(servers, group, topic, group_instance_id="b") as two:
             await until_divided([member, two], {topic: 4})
             had = two.owned
-            generation = the_generation(two)
+            generation = generation_of(two)
             await two.leave()  # sends no LeaveGroup request
             assert two.membership.lost
         before = list(member.history)
         async with open_member(servers, group, topic, group_instance_id="b") as again:
             await until(lambda: again.owned == had)
-            assert the_generation(again) == generation
+            assert generation_of(again) == generation
             assert member.history == before
             # a second member with this instance id replaces the first, which is fenced
             async with open_member(servers, group, topic, group_instance_id="b") as other:
@@ -104,10 +109,10 @@ async def test_a_returned_static_leader_notices_added_partitions(kafka: KafkaHan
     servers = kafka.bootstrap_servers
     async with open_member(servers, group, topic, group_instance_id="a") as member:
         await until(lambda: member.numbers == {0, 1})
-        generation = the_generation(member)
+        generation = generation_of(member)
     async with open_member(servers, group, topic, group_instance_id="a") as again:
         await until(lambda: again.numbers == {0, 1})
-        assert the_generation(again) == generation
+        assert generation_of(again) == generation
         await kafka.admin.add_partitions(topic, 3)
         await until(lambda: again.numbers == {0, 1, 2})
 
@@ -126,13 +131,13 @@ async def test_partitions_added_during_the_absence_of_a_static_leader(
             servers, group, topic, [assignor()], group_instance_id="b", **options
         ) as follower:
             await until_divided([leader, follower], {topic: 3})
-            generation = the_generation(follower)
+            generation = generation_of(follower)
             await leader.leave()
             async with open_member(
                 servers, group, topic, [assignor()], group_instance_id="a", **options
             ) as returned:
                 await until_divided([returned, follower], {topic: 3})
-                assert the_generation(returned) == generation
+                assert generation_of(returned) == generation
                 await returned.leave()
             await kafka.admin.add_partitions(topic, 4)
             async with open_member(
@@ -242,7 +247,7 @@ async def test_revoked_partitions_are_assigned_before_a_heartbeat_is_due(
     topic, group = await kafka.topic(partitions=4), kafka.group()
     seldom = {"heartbeat_interval_ms": 500_000, "session_timeout_ms": 1_500_000}
 
-    def joining() -> AbstractAsyncContextManager[Following]:
+    def joining() -> AbstractAsyncContextManager[ClassicMember]:
         assignors = [CooperativeStickyAssignor()]
         return open_member(kafka.bootstrap_servers, group, topic, assignors, **seldom)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.testing.servers import JavaConsumer, JavaConsumers
 from asyncconsumer.types import TopicPartition
-from tests.support.connector_members import steadily
+from tests.support.connector_members import sending
 from tests.support.helpers import until
 from tests.support.kip848_readers import ReadingMember, reading
 
@@ -47,7 +47,7 @@ async def test_rebalances_with_java_members_lose_no_record(
     async def all_have(values: Iterable[bytes], *members: ReadingMember | JavaConsumer) -> None:
         await until(lambda: set(received(*members)) >= set(values))
 
-    async with reading(servers, group, topic) as reader, steadily(kafka, topic) as sent:
+    async with reading(servers, group, topic) as reader, sending(kafka, topic) as sent:
         await until(lambda: divided(topic, 6, reader) and len(reader.values) > 20)
         other = await java("a")
         await until(lambda: divided(topic, 6, reader, other))

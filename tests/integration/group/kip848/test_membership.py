@@ -33,12 +33,12 @@ async def test_partitions_are_divided_when_members_join_and_leave(
     async with open_member(servers, group, [topic], group_remote_assignor=assignor) as member:
         await until(lambda: split(topic, 5, member))
         assert member.membership.identity is not None
-        before = set(member.has)
+        before = set(member.owned)
         async with open_member(servers, group, [topic], group_remote_assignor=assignor) as two:
             await until(lambda: split(topic, 5, member, two))
             # partitions that were not revoked were in every assignment
             assert all(
-                member.has <= set(assignment.partitions) <= before
+                member.owned <= set(assignment.partitions) <= before
                 for assignment in member.assignments
             )
             assert not member.lost
@@ -57,11 +57,11 @@ async def test_a_revoked_partition_is_assigned_after_its_acknowledgement(
         await until(lambda: split(topic, 2, member))
         member.may_acknowledge.clear()
         async with open_member(servers, group, [topic]) as two:
-            await until(lambda: len(member.has) == 1)
+            await until(lambda: len(member.owned) == 1)
             await until(lambda: two.membership.identity is not None)
             deadline = member.membership.deadline
             await until(lambda: member.membership.deadline > deadline + 1)  # its session is renewed
-            assert not two.has
+            assert not two.owned
             member.may_acknowledge.set()
             await until(lambda: split(topic, 2, member, two))
 
@@ -85,7 +85,7 @@ async def test_a_fenced_member_loses_its_partitions_and_rejoins(kafka: KafkaHand
         first = member.membership.identity
         member.may_acknowledge.clear()  # so that the member does not revoke in time
         async with open_member(servers, group, [topic]) as two:
-            await until(lambda: len(member.has) == 1)
+            await until(lambda: len(member.owned) == 1)
             fenced_at = member.membership.deadline
             await until(lambda: member.membership.lost)
             assert asyncio.get_running_loop().time() > fenced_at
@@ -107,17 +107,17 @@ async def test_a_static_member_returns_to_its_partitions_without_a_rebalance(
     async with open_member(servers, group, [topic]) as member:
         async with open_member(servers, group, [topic], group_instance_id="i") as two:
             await until(lambda: split(topic, 4, member, two))
-            had, epoch, reported = two.has, member.epoch, len(member.assignments)
+            had, epoch, reported = two.owned, member.epoch, len(member.assignments)
         async with (
             open_member(servers, group, [topic], group_instance_id="i") as again,
             open_member(servers, group, [topic], group_instance_id="i") as too_many,
         ):
-            await until(lambda: again.has == had or too_many.has == had)
+            await until(lambda: again.owned == had or too_many.owned == had)
             await until(lambda: "live member still has the same `group_instance_id`" in caplog.text)
-            first, second = (again, too_many) if again.has else (too_many, again)
+            first, second = (again, too_many) if again.owned else (too_many, again)
             assert not second.assignments
             await first.membership.leave()
-            await until(lambda: second.has == had)
+            await until(lambda: second.owned == had)
         assert (member.epoch, len(member.assignments)) == (epoch, reported)
 
 
@@ -155,14 +155,14 @@ async def test_a_pattern_assigns_later_topics_and_added_partitions_as_fresh(
     group, servers = kafka.group(), kafka.bootstrap_servers
     stem = await kafka.topic(partitions=1)
     async with open_member(servers, group, PatternSubscription(f"{stem}.*")) as member:
-        await until(lambda: member.has == partitions(stem, 0))
+        await until(lambda: member.owned == partitions(stem, 0))
         assert not member.assignments[-1].fresh
         await kafka.admin.create_topic(f"{stem}-more", partitions=2)
         later = partitions(f"{stem}-more", 0, 1)
-        await until(lambda: member.has == partitions(stem, 0) | later)
+        await until(lambda: member.owned == partitions(stem, 0) | later)
         assert member.assignments[-1].fresh == later
         await kafka.admin.add_partitions(stem, 2)
-        await until(lambda: member.has == partitions(stem, 0, 1) | later)
+        await until(lambda: member.owned == partitions(stem, 0, 1) | later)
         assert member.assignments[-1].fresh == later | partitions(stem, 1)
         assert not member.lost
 
@@ -174,38 +174,38 @@ async def test_a_pattern_assigns_internal_topics_unless_they_are_excluded(
     topic = await kafka.topic(partitions=1)
     pattern = PatternSubscription(f"{topic}.*|__consumer_offsets")
     async with open_member(servers, group, pattern) as member:
-        await until(lambda: member.has == partitions(topic, 0))
+        await until(lambda: member.owned == partitions(topic, 0))
         await kafka.admin.create_topic(f"{topic}-more", partitions=1)
         others = partitions(topic, 0) | partitions(f"{topic}-more", 0)
-        await until(lambda: member.has == others)
+        await until(lambda: member.owned == others)
         async with open_member(servers, group, pattern, exclude_internal_topics=False) as two:
-            await until(lambda: TopicPartition("__consumer_offsets", 0) in two.has)
-            assert {tp.topic for tp in member.has} <= {tp.topic for tp in others}
+            await until(lambda: TopicPartition("__consumer_offsets", 0) in two.owned)
+            assert {tp.topic for tp in member.owned} <= {tp.topic for tp in others}
 
 
 async def test_a_subscription_can_change(kafka: KafkaHandle) -> None:
     group, servers = kafka.group(), kafka.bootstrap_servers
     old_topic, new_topic = await kafka.topic(partitions=2), await kafka.topic(partitions=1)
     async with open_member(servers, group, [old_topic]) as member:
-        await until(lambda: member.has == partitions(old_topic, 0, 1))
+        await until(lambda: member.owned == partitions(old_topic, 0, 1))
         member.membership.subscribe(TopicSubscription([old_topic, new_topic]))
-        await until(lambda: member.has == partitions(old_topic, 0, 1) | partitions(new_topic, 0))
+        await until(lambda: member.owned == partitions(old_topic, 0, 1) | partitions(new_topic, 0))
         member.membership.subscribe(PatternSubscription(new_topic))
-        await until(lambda: member.has == partitions(new_topic, 0))
+        await until(lambda: member.owned == partitions(new_topic, 0))
         member.membership.subscribe(TopicSubscription([old_topic]))
-        await until(lambda: member.has == partitions(old_topic, 0, 1))
+        await until(lambda: member.owned == partitions(old_topic, 0, 1))
         assert not member.lost
 
 
 async def test_partitions_of_a_re_created_topic_are_assigned_as_fresh(kafka: KafkaHandle) -> None:
     topic, group, servers = await kafka.topic(partitions=1), kafka.group(), kafka.bootstrap_servers
     async with open_member(servers, group, [topic]) as member:
-        await until(lambda: member.has == partitions(topic, 0))
+        await until(lambda: member.owned == partitions(topic, 0))
         await kafka.admin.delete_topic(topic)
-        await until(lambda: not member.has)
+        await until(lambda: not member.owned)
         await kafka.admin.create_topic(topic, partitions=1)
-        await until(lambda: member.has == partitions(topic, 0))
-        assert member.assignments[-1].fresh == member.has
+        await until(lambda: member.owned == partitions(topic, 0))
+        assert member.assignments[-1].fresh == member.owned
 
 
 async def test_errors_of_the_coordinator_that_are_not_retriable_are_raised(
@@ -287,7 +287,7 @@ async def test_a_session_timeout_hidden_by_acls_is_assumed_with_a_warning(
         await kafka.admin.allow("alice", "group", "g", "read")
         settings: Any = kafka.client_settings(SASL_PLAIN_UNENCRYPTED, "alice")
         async with open_member(ConnectionConfig(**settings), "g", ["orders"]) as member:
-            await until(lambda: member.has == partitions("orders", 0))
+            await until(lambda: member.owned == partitions("orders", 0))
         expected = "group g: assuming a session timeout of 45000 ms, because the ACLs"
         assert [record.levelname for record in caplog.records if expected in record.message] == [
             "WARNING"
@@ -295,5 +295,5 @@ async def test_a_session_timeout_hidden_by_acls_is_assumed_with_a_warning(
         caplog.clear()
         await kafka.admin.allow("alice", "group", "g", "describe_configs")
         async with open_member(ConnectionConfig(**settings), "g", ["orders"]) as member:
-            await until(lambda: member.has == partitions("orders", 0))
+            await until(lambda: member.owned == partitions("orders", 0))
         assert "assuming" not in caplog.text

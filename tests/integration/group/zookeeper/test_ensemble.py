@@ -15,10 +15,10 @@ from tests.support.connector_members import (
     OwnMember,
     all_of,
     equal,
+    expected_owners,
     open_member,
     received,
-    shares,
-    steadily,
+    sending,
 )
 from tests.support.helpers import until
 from tests.support.zookeeper_nodes import nodes_of
@@ -70,9 +70,9 @@ async def test_failing_zookeeper_servers_cause_no_rebalance(kafka: KafkaHandle) 
                 environment=beginning_with(ensemble, leader),
                 **options,
             ) as second,
-            steadily(kafka, topic) as sent,
+            sending(kafka, topic) as sent,
         ):
-            both = shares(topic, 4, (first.id, 1), (second.id, 1))
+            both = expected_owners(topic, 4, (first.id, 1), (second.id, 1))
             async with nodes_of(ensemble.connect, group) as nodes:
                 await until(lambda: equal(nodes.owners(), both))
                 claimed_ms = await nodes.claimed_ms()

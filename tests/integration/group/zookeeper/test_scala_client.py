@@ -20,12 +20,12 @@ from tests.support.connector_members import (
     OwnMember,
     all_of,
     equal,
+    expected_owners,
     numbers,
     open_member,
     received,
     send,
-    shares,
-    steadily,
+    sending,
 )
 from tests.support.connector_process import OwnConsumer
 from tests.support.helpers import until
@@ -46,7 +46,9 @@ async def test_assignments_are_those_of_two_scala_members(
         await scala.until_received(80)
         same_strategy: Any = {"partition_assignment_strategy": strategy}
         async with open_member(kafka_zk, group, {topic: 3}, "o", **same_strategy) as tested:
-            expected = shares(topic, 8, (scala.consumer_id, 2), (tested.id, 3), strategy=rule)
+            expected = expected_owners(
+                topic, 8, (scala.consumer_id, 2), (tested.id, 3), strategy=rule
+            )
             await until(lambda: equal(nodes.owners(), expected))
             await send(kafka_zk, topic, 80, 80)
             await until(lambda: all_of(numbers(topic, 160), scala, tested))
@@ -69,13 +71,15 @@ async def test_a_killed_scala_member_is_replaced_and_nothing_is_lost(
         open_member(kafka_zk, group, {topic: 1}, "o") as tested,
     ):
         await until(
-            lambda: equal(nodes.owners(), shares(topic, 4, (scala.consumer_id, 1), (tested.id, 1)))
+            lambda: equal(
+                nodes.owners(), expected_owners(topic, 4, (scala.consumer_id, 1), (tested.id, 1))
+            )
         )
         await send(kafka_zk, topic, 100)
         await until(lambda: all_of(numbers(topic, 100), scala, tested))
         await scala.kill()
         await send(kafka_zk, topic, 100, 100)
-        await until(lambda: equal(nodes.owners(), shares(topic, 4, (tested.id, 1))))
+        await until(lambda: equal(nodes.owners(), expected_owners(topic, 4, (tested.id, 1))))
         await until(lambda: all_of(numbers(topic, 200), scala, tested))
         assert max(received(tested).values()) == 1
 
@@ -119,14 +123,14 @@ async def test_added_partitions_are_divided(
         open_member(kafka_zk, group, {topic: 1}, "o", auto_offset_reset="largest") as tested,
     ):
         threads = (scala.consumer_id, 1), (tested.id, 1)
-        await until(lambda: equal(nodes.owners(), shares(topic, 2, *threads)))
+        await until(lambda: equal(nodes.owners(), expected_owners(topic, 2, *threads)))
         admin = AIOKafkaAdminClient(bootstrap_servers=kafka_zk.bootstrap_servers)
         await admin.start()
         try:
             await admin.create_partitions({topic: NewPartitions(6)})
         finally:
             await admin.close()
-        await until(lambda: equal(nodes.owners(), shares(topic, 6, *threads)))
+        await until(lambda: equal(nodes.owners(), expected_owners(topic, 6, *threads)))
         await send(kafka_zk, topic, 60)
         await until(lambda: all_of(numbers(topic, 60), scala, tested))
 
@@ -187,7 +191,9 @@ async def test_both_members_read_the_topics_that_a_black_list_leaves(
         open_member(kafka_zk, group, Blacklist(pattern), "o") as tested,
     ):
         await until(
-            lambda: equal(nodes.owners(), shares(read, 4, (scala.consumer_id, 1), (tested.id, 1)))
+            lambda: equal(
+                nodes.owners(), expected_owners(read, 4, (scala.consumer_id, 1), (tested.id, 1))
+            )
         )
         await send(kafka_zk, left_out, 10)
         await send(kafka_zk, read, 40)
@@ -207,7 +213,7 @@ async def test_a_console_consumer_shares_partitions_of_a_topic(
             await until(lambda: all_of(numbers(topic, 20), tested))
             console = await scala_consumers.start_console(group, topic)
             both = (console.consumer_id, 1), (tested.id, 1)
-            await until(lambda: equal(nodes.owners(), shares(topic, 4, *both)))
+            await until(lambda: equal(nodes.owners(), expected_owners(topic, 4, *both)))
             await send(kafka_zk, topic, 40, 20)
             await until(lambda: _with_console(console, tested) >= set(numbers(topic, 60)))
             assert console.values
@@ -233,7 +239,7 @@ async def test_a_scala_member_replaces_a_killed_member_of_this_client(
         ) as tested,
     ):
         both = (scala.consumer_id, 1), (tested.consumer_id, 1)
-        await until(lambda: equal(nodes.owners(), shares(topic, 4, *both)))
+        await until(lambda: equal(nodes.owners(), expected_owners(topic, 4, *both)))
         await send(kafka_zk, topic, 100)
         await until(lambda: all_of(numbers(topic, 100), scala, tested))
         await tested.kill()
@@ -257,10 +263,10 @@ async def test_a_frozen_member_delivers_and_commits_no_lost_partition(
     )
     tested.pause = 0.01  # so that fetched records are always buffered
     async with nodes_of(kafka_zk.zookeeper_connect, group) as nodes, tested:
-        both = shares(topic, 4, (scala.consumer_id, 1), (tested.consumer_id, 1))
+        both = expected_owners(topic, 4, (scala.consumer_id, 1), (tested.consumer_id, 1))
         mine = [member for member, name in both.items() if name.startswith(tested.consumer_id)]
         await until(lambda: equal(nodes.owners(), both))
-        async with steadily(kafka_zk, topic) as sent, OffsetWatcher(nodes) as watcher:
+        async with sending(kafka_zk, topic) as sent, OffsetWatcher(nodes) as watcher:
             await until(lambda: len(tested.records) > 100)
             tested.freeze()
             await scala.until_owning([TopicPartition(topic, n) for n in range(4)])

@@ -17,7 +17,7 @@ from tests.integration.consumer.test_zookeeper_group import in_zookeeper
 from tests.spark.feeder.test_feeder_errors import committed, observed
 from tests.support.feeder_tables import (
     Gate,
-    in_a_row,
+    are_contiguous,
     landed,
     make_feeder,
     numbers,
@@ -37,7 +37,7 @@ async def test_each_record_is_written_once_and_committed(
         await feeder.caught_up()
         stats = feeder.stats()
     assert numbers(landed(tmp_path)) == list(range(500))
-    assert all(in_a_row(results) for results in ranges(tmp_path).values())
+    assert all(are_contiguous(results) for results in ranges(tmp_path).values())
     assert (stats.records, stats.lag, stats.in_flight, stats.refused) == (500, 0, 0, 0)
     assert stats.batches >= 10  # 50 records at the most
     assert await committed(kafka, topic, group, 3) == [167, 167, 166]
@@ -110,7 +110,7 @@ async def test_a_revocation_waits_until_the_write_in_flight_is_finished(
                 await each.caught_up()
             assert feeder.stats().refused == other.stats().refused == 0
     assert numbers(landed(tmp_path)) == list(range(400))
-    assert all(in_a_row(results) for results in ranges(tmp_path).values())
+    assert all(are_contiguous(results) for results in ranges(tmp_path).values())
 
 
 async def test_a_write_that_outlasts_its_revocation_is_refused(
@@ -130,7 +130,7 @@ async def test_a_write_that_outlasts_its_revocation_is_refused(
             await until(lambda: len(landed(tmp_path)) == 200)
     assert "before the revocation, so they are abandoned" in caplog.text
     assert numbers(landed(tmp_path)) == list(range(200))
-    assert all(in_a_row(results) for results in ranges(tmp_path).values())
+    assert all(are_contiguous(results) for results in ranges(tmp_path).values())
 
 
 async def test_a_prepared_batch_of_a_lost_partition_is_not_written(
@@ -343,7 +343,7 @@ async def test_two_members_of_a_group_in_zookeeper_feed_one_folder(
                 await each.caught_up()
             assert other.stats().records > 0
     assert numbers(landed(tmp_path)) == list(range(800))
-    assert all(in_a_row(results) for results in ranges(tmp_path).values())
+    assert all(are_contiguous(results) for results in ranges(tmp_path).values())
     async with in_zookeeper(kafka_zk, topic, group_id=group) as reader_of_all:
         reported = await reader_of_all.committed(partitions(topic, 0, 1, 2, 3))
     assert set(reported.values()) == {200}
