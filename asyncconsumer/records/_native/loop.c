@@ -212,13 +212,13 @@ static void loop_finalize(Loop *self)
 {
     if (!self->begun || self->iteration == NULL)
         return;
-    PyObject *type, *error, *where;
-    PyErr_Fetch(&type, &error, &where);
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
     PyObject *result = PyObject_CallMethod(self->iteration, "on_exit", "s", exit_of(self));
     if (result == NULL)
         PyErr_WriteUnraisable(self->iteration);
     Py_XDECREF(result);
-    PyErr_Restore(type, error, where);
+    PyErr_Restore(type, error, traceback);
 }
 
 static void loop_dealloc(Loop *self)

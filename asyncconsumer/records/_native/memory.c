@@ -18,7 +18,7 @@ typedef struct {
     Py_ssize_t capacity;
 } Block;
 
-static Block kept[MAX_KEPT_BLOCKS];
+static Block kept_blocks[MAX_KEPT_BLOCKS];
 static int kept_count;
 static Py_ssize_t kept_bytes;
 
@@ -58,7 +58,7 @@ static void keep_or_release(char *start, Py_ssize_t capacity)
         release(start, capacity);
         return;
     }
-    kept[kept_count++] = (Block){start, capacity};
+    kept_blocks[kept_count++] = (Block){start, capacity};
     kept_bytes += capacity;
 }
 
@@ -67,15 +67,15 @@ static int take_kept(Buffer *buffer, Py_ssize_t capacity)
 {
     int best = -1;
     for (int i = 0; i < kept_count; i++)
-        if (kept[i].capacity >= capacity && kept[i].capacity / 2 <= capacity
-            && (best < 0 || kept[i].capacity < kept[best].capacity))
+        if (kept_blocks[i].capacity >= capacity && kept_blocks[i].capacity / 2 <= capacity
+            && (best < 0 || kept_blocks[i].capacity < kept_blocks[best].capacity))
             best = i;
     if (best < 0)
         return -1;
-    buffer->start = kept[best].start;
-    buffer->capacity = kept[best].capacity;
+    buffer->start = kept_blocks[best].start;
+    buffer->capacity = kept_blocks[best].capacity;
     kept_bytes -= buffer->capacity;
-    kept[best] = kept[--kept_count];
+    kept_blocks[best] = kept_blocks[--kept_count];
     return 0;
 }
 
