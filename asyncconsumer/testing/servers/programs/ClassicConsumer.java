@@ -27,11 +27,12 @@ import kafka.message.MessageAndMetadata;
 import scala.collection.JavaConverters;
 
 /**
- * One member of a group as Kafka 1.1 and older have it, which tells what happens to it.
+ * One member of a group, with the ZooKeeper consumer of Kafka 1.1 and older. It writes its events
+ * to a file.
  *
- * Arguments: the file of its properties, the file to write events to (JSON, one a line), the kind
- * of its subscription (static, white_list, black_list), then what it subscribes to and with how
- * many streams, in turns. SIGTERM ends it in good order.
+ * Arguments: the file of its properties, the file to write events to (one JSON object per line),
+ * the kind of its subscription (static, white_list, black_list), then pairs of a topic or pattern
+ * and its number of streams. SIGTERM closes it.
  */
 public final class ClassicConsumer implements ConsumerRebalanceListener {
     private final ObjectMapper json = new ObjectMapper();
@@ -93,7 +94,7 @@ public final class ClassicConsumer implements ConsumerRebalanceListener {
                 }
                 tell(record(messages.next(), number));
             } catch (ConsumerTimeoutException nothingCame) {
-                // consumer.timeout.ms is set: the iterator may go on
+                // the iterator can continue after consumer.timeout.ms
             }
         }
     }
@@ -124,7 +125,7 @@ public final class ClassicConsumer implements ConsumerRebalanceListener {
         tell(Map.of("event", "releasing", "partitions", partitions));
     }
 
-    /** Whatever its type says, Kafka passes a Scala set. */
+    /** Convert a set. Kafka passes a Scala set, although the type says otherwise. */
     @SuppressWarnings("unchecked")
     private static Collection<Integer> javaCollection(Object numbers) {
         return numbers instanceof Collection<?> collection

@@ -28,12 +28,12 @@ import org.apache.kafka.common.errors.WakeupException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
- * One member of a group, run by the Java client, which tells what happens to it.
+ * One member of a group, with the Java client. It writes its events to a file.
  *
- * Arguments: the file of its properties, the file to write events to (JSON, one a line), how many
- * milliseconds to wait between commits (0: none, after each poll), the kind of its subscription
- * (topics, pattern), then the topics or the pattern. What it has told of is what it commits.
- * SIGTERM ends it in good order.
+ * Arguments: the file of its properties, the file to write events to (one JSON object per line),
+ * the milliseconds between commits (0: commit after each poll), the kind of its subscription
+ * (topics, pattern), then the topics or the pattern. It commits the records that it has written.
+ * SIGTERM closes it.
  */
 public final class JavaConsumer implements ConsumerRebalanceListener {
     private final ObjectMapper json = new ObjectMapper();
@@ -100,9 +100,9 @@ public final class JavaConsumer implements ConsumerRebalanceListener {
                 }
             }
         } catch (WakeupException stopped) {
-            // by SIGTERM
+            // SIGTERM calls wakeup()
         } finally {
-            consumer.close(Duration.ofSeconds(20)); // which revokes what it has, and so commits
+            consumer.close(Duration.ofSeconds(20)); // revokes its partitions, and so commits
             tell(Map.of("event", "stopped"));
         }
     }
@@ -117,7 +117,7 @@ public final class JavaConsumer implements ConsumerRebalanceListener {
             try {
                 consumer.commitSync(offsets);
             } catch (WakeupException stopped) {
-                consumer.commitSync(offsets); // it has been woken up, and is not a second time
+                consumer.commitSync(offsets); // a wakeup interrupts only one call
             }
             offsets.forEach(toCommit::remove);
         } catch (KafkaException error) {
