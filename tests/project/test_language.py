@@ -19,13 +19,37 @@ PACKAGE = ROOT / "asyncconsumer"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 FOLDERS = ("asyncconsumer", "benchmarks", "examples", "tests")
 SOURCES = sorted(
-    path
-    for folder in FOLDERS
-    for path in (ROOT / folder).rglob("*.py")
-    if path != Path(__file__)  # this module has to name the retired words
+    {ROOT / "setup.py", *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))}
+    - {Path(__file__)}  # this module has to name the retired words
 )
 GENERATED = ROOT / "docs" / "file-map.md"  # has docstrings, which are checked in their modules
 DOCUMENTS = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")} - {GENERATED})
+NATIVE = sorted((PACKAGE / "records" / "_native").iterdir())
+CODE_SUFFIXES = (".c", ".css", ".h", ".java", ".js")
+OTHER_FILES = sorted(
+    path
+    for pattern in (
+        "Makefile",
+        "*.toml",
+        "*.txt",
+        "*.y*ml",
+        ".github/**/*.yml",
+        "asyncconsumer/dashboard/*.css",
+        "asyncconsumer/dashboard/*.html",
+        "asyncconsumer/dashboard/*.js",
+        "asyncconsumer/records/_native/*",
+        "asyncconsumer/testing/servers/programs/*",
+        "ops/*",
+    )
+    for path in ROOT.glob(pattern)
+)
+"""Files that are neither Python nor Markdown."""
+
+CODE_TEXT: Final = re.compile(
+    r"""(?xs) /\*.*?\*/ | //[^\n]* | (?: "(?:\\.|[^"\\\n])*" \s* )+
+        | '(?:\\.|[^'\\\n])*' | `(?:\\.|[^`\\])*`"""
+)
+"""A comment or string literal of C, CSS, Java or JavaScript. Adjacent literals are one text."""
 
 RETIRED_IDENTIFIERS: Final = frozenset(
     {
@@ -149,6 +173,23 @@ def texts(source: str) -> Iterator[str]:
     yield from comments(source)
 
 
+def code_texts(source: str) -> Iterator[str]:
+    """Yield comments and string literals. A string without a space is no prose."""
+    for text in CODE_TEXT.findall(source):
+        prose = re.sub(r'"\s*"|\\n|\n\s*\*', " ", text).strip("`'\"")
+        if text.startswith("/") or " " in prose:
+            yield prose
+
+
+def other_texts(path: Path) -> Iterator[str]:
+    """Yield the texts of a file that is neither Python nor Markdown."""
+    source = path.read_text(encoding="utf-8")
+    if path.suffix in CODE_SUFFIXES:
+        yield from code_texts(source)
+    else:  # paragraphs, so that a backquote does not hide the rest of the file
+        yield from re.sub(r"\n\s*#", "\n", source).split("\n\n")
+
+
 def retired_words(text: str) -> Iterator[str]:
     """Yield retired words with the text around them. Code in backquotes is left out."""
     prose = " ".join(re.sub(r"(`+).*?\1", "``", text, flags=re.DOTALL).split())
@@ -163,7 +204,15 @@ def prose(source: str) -> Iterator[str]:
 
 def identifiers(source: str) -> Iterator[str]:
     """Yield identifiers that are retired, or that have a retired word in them."""
-    names = {text for kind, text in tokens(source) if kind == tokenize.NAME}
+    yield from retired_names({text for kind, text in tokens(source) if kind == tokenize.NAME})
+
+
+def code_identifiers(source: str) -> Iterator[str]:
+    """Yield the same for a source in C."""
+    yield from retired_names(set(re.findall(r"[A-Za-z_]\w*", CODE_TEXT.sub(" ", source))))
+
+
+def retired_names(names: set[str]) -> Iterator[str]:
     for name in sorted(names):
         parts = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", ALLOWED_TERMS.sub("_", name))
         is_retired = name.lstrip("_") in RETIRED_IDENTIFIERS
@@ -218,6 +267,16 @@ def test_documents_have_no_retired_word(document: Path) -> None:
     assert list(retired_words(before + current)) == []
 
 
+@pytest.mark.parametrize("path", OTHER_FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_other_files_have_no_retired_word(path: Path) -> None:
+    assert [finding for text in other_texts(path) for finding in retired_words(text)] == []
+
+
+@pytest.mark.parametrize("path", NATIVE, ids=lambda path: path.name)
+def test_c_sources_have_no_retired_identifier(path: Path) -> None:
+    assert list(code_identifiers(path.read_text(encoding="utf-8"))) == []
+
+
 def test_names_in_the_package_are_nouns() -> None:
     vague = [
         f"{path.relative_to(PACKAGE)}: {finding}"
@@ -256,9 +315,17 @@ def test_the_checks_detect_violations() -> None:
         '    """This class is fine, a user who reads it as well, and so are dead letters."""\n'
         "    letterOfOurs, one, in_flight, told_us = (), 1, 'told', 'we said so'\n"
     )
+    code = (
+        '/* `told` apart, here is what\n * we know: */ bool told = puts("It lets "\n'
+        " \"go\", 'us'); // the companions, in flight\nint lanes;\n"
+    )
     assert list(type_names(source)) == ["A", "A", "DeadLetter", "Rows"]
     assert list(silent_predicates(source)) == ["is_done"]
     assert list(docstring_starts(source)) == ["What is here.", "It is told so, `told` apart."]
     assert [found.split()[0] for found in prose(source)] == ["'told'", "'we'", "'for"]
+    assert [
+        found.split(" in ")[0] for text in code_texts(code) for found in retired_words(text)
+    ] == ["'we'", "'lets go'", "'companions'"]
     assert list(identifiers(source)) == ["give_way", "letterOfOurs", "told_us"]
+    assert list(code_identifiers(code)) == ["lanes", "told"]
     assert list(fillers(source)) == ["one, line 12"]
