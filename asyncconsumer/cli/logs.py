@@ -26,7 +26,7 @@ class RepeatFilter(logging.Filter):
         self._written: dict[tuple[str, str], float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether to write a log record."""
+        """Return whether the log record is to be written."""
         subject = str(record.args[0]) if isinstance(record.args, tuple) and record.args else ""
         key = (str(record.msg), subject)
         now = time.monotonic()

@@ -26,7 +26,7 @@ _PATTERN: Final = bytes(range(ord("a"), ord("z") + 1))  # of generated values
 
 
 class InputRecord(NamedTuple):
-    """A record to write."""
+    """The value, key, headers and partition of a record to write."""
 
     key: bytes | None
     value: bytes | None

@@ -13,7 +13,7 @@ _UNLIMITED_WIDTH: Final = 10_000
 
 
 def console() -> Console:
-    """Return a console that prints to standard output. It wraps lines only in a terminal."""
+    """Return a console that prints to standard output, and wraps lines only in a terminal."""
     width = None if sys.stdout.isatty() else _UNLIMITED_WIDTH
     return Console(highlight=False, width=width)
 

@@ -280,7 +280,7 @@ def _refuse_broker_settings(options: Mapping[str, Any]) -> None:
 
 
 def _shared(member: MemberConfig, connection: ConnectionConfig) -> dict[str, Any]:
-    """Return the options of a ZooKeeper group that are also options of other groups."""
+    """Return the options of a ZooKeeper group that Kafka's groups have as well, by name."""
     servers = connection.bootstrap_servers
     return {
         "group_id": member.group_id or "",

@@ -50,8 +50,8 @@ class DeliveryConfig:
     def refuse(self, method: str, *options: str) -> None:
         """Raise ConfigError if one of `options` is set.
 
-        Each of these options ends a single reader. `method` names the called method, whose result
-        has several readers.
+        Each of these options ends the loop of a single reader. `method` is the name of a method,
+        such as `streams`, whose result has several readers.
         """
         for name in options:
             if getattr(self, name) is not None:

@@ -35,9 +35,6 @@ def redacted(name: str, value: object) -> object:
 
 
 def is_path(text: str) -> bool:
-    """Return whether `text` is a path, and not a PEM string or a key.
-
-    It is the value of an option that accepts either.
-    """
+    """Return whether `text`, the value of an option, is a path and not a PEM string or a key."""
     is_pem = "-----" in text or _BASE64_KEY.fullmatch(text) is not None
     return len(text) < 256 and text.isprintable() and not is_pem

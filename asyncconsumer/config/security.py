@@ -30,8 +30,8 @@ _log: Final = logging.getLogger(__name__)
 class SecurityConfig:
     """The options for TLS, login and allowed hosts. `SecurityOptions` describes each option.
 
-    ``tls`` is the SSL context of connections. It is created from the options, together with the
-    config.
+    ``tls`` is the SSL context of connections, or None without TLS. It is created from the options
+    when the config is created.
     """
 
     security_protocol: SecurityProtocol = "PLAINTEXT"

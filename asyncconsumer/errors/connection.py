@@ -73,7 +73,7 @@ class FrameTooLarge(BrokerConnectionError):
 
 
 class UnsupportedBroker(BrokerConnectionError):
-    """The broker supports no version of a request that this client supports."""
+    """The broker and this client have no version of a request in common."""
 
     advice = "This client supports Kafka 1.0 and newer. Remove options that need a newer broker"
 

@@ -79,7 +79,10 @@ def dict_reader(schema: Schema) -> Callable[[bytes], dict[str, Any]]:
 
 
 def _message_classes(schema: Schema) -> dict[Path, Any]:
-    """Return a class for each message type in a schema, by the path of the type."""
+    """Return a class for each message type in a schema.
+
+    The key is the path of the type: its index in the file, or in the message type around it.
+    """
     package("google.protobuf.descriptor_pb2", "Protobuf")
     from google.protobuf import descriptor_pool, message_factory
 
@@ -106,7 +109,11 @@ def _message_classes(schema: Schema) -> dict[Path, Any]:
 
 
 def _common_file(name: str) -> bytes:
-    """Return the descriptor of a file that is part of a Python package."""
+    """Return the descriptor of a common .proto file, such as google/protobuf/timestamp.proto.
+
+    Registries do not store such files, and Python packages contain them. Raise LookupError for
+    another file.
+    """
     if _COMMON.fullmatch(name) is None:  # a registry must not choose modules to import
         raise LookupError(f"it imports {name}, which is not among its references")
     module = importlib.import_module(name.removesuffix(".proto").replace("/", ".") + "_pb2")

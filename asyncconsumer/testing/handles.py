@@ -84,8 +84,8 @@ class KafkaHandle:
     ) -> "RecordMetadata":
         """Write a record, and wait until all in-sync replicas have it. Return its offset.
 
-        A dict, a list or a model is written as JSON, text as UTF-8, and bytes as they are. No
-        value is a tombstone.
+        A dict, a list or a model is written as JSON, text as UTF-8, and bytes as they are. A
+        record without a value is a tombstone.
         """
         from asyncconsumer.producer.producer import Producer
         from asyncconsumer.testing.values import encode_headers

@@ -179,8 +179,8 @@ class FakeKafka(AsyncResource):
     ) -> TopicPartition:
         """Write a record, and return its partition, which the key selects as Java's producer does.
 
-        A dict, a list or a model is written as JSON, text as UTF-8, and bytes as they are. No
-        value is a tombstone.
+        A dict, a list or a model is written as JSON, text as UTF-8, and bytes as they are. A
+        record without a value is a tombstone.
         """
         raw_key, raw_value = encode(key, topic, "key"), encode(value, topic, "value")
         moment = self.cluster.now_ms() if timestamp_ms is None else timestamp_ms

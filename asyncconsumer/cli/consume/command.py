@@ -301,7 +301,10 @@ def _run_member(config: ClassicConfig, options: ConsumeOptions) -> None:
 
 
 def _zookeeper_reset(start: str | None) -> str | None:
-    """Return the classic consumer's name for a start position, such as `smallest`, or None."""
+    """Return the classic consumer's name of a start position, such as `smallest` for earliest.
+
+    Return None if `start` is None.
+    """
     return {"earliest": "smallest", "latest": "largest"}.get(start or "", start)
 
 

@@ -91,9 +91,7 @@ class RecordFile(AsyncResource):
         """Close the temporary file.
 
         If `complete`, write the last rows and move the file to its final name. Otherwise delete the
-        file.
-
-        This may run after a cancellation.
+        file. This method does not await anything, because it may run after a cancellation.
         """
         try:
             if complete and self._rows:

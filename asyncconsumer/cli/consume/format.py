@@ -34,7 +34,7 @@ class Format:
         self._pieces = pieces
 
     def render(self, records: Sequence[decoding.Record]) -> bytes:
-        """Return formatted records of one partition as bytes. No separators are added."""
+        """Return the formatted records of one partition as bytes, without separators."""
         if not records:
             return b""
         columns: list[Iterable[bytes]] = []

@@ -45,7 +45,7 @@ class Output(AsyncResource):
             self._thread.join()
 
     def put(self, data: bytes) -> asyncio.Future[OSError | None]:
-        """Queue a write. Return a future of its error, or of None if it succeeds.
+        """Queue a write. Return a future whose result is the write's error, or None.
 
         Cancelling the future does not stop the write.
         """

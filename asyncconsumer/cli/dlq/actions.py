@@ -138,9 +138,9 @@ def _of_sources(dead_letters: list[DeadLetter], sources: frozenset[str]) -> list
 
 
 async def _edited(dead_letters: Sequence[DeadLetter]) -> list[DeadLetter]:
-    """Open dead letters in the user's editor.
+    """Open dead letters in the user's editor, and return the edited dead letters.
 
-    Return the edited ones, without those that were removed.
+    Dead letters whose lines the user removed are left out.
     """
     lines = to_lines(dead_letters)
     return from_lines(await asyncio.to_thread(_edit, lines), dead_letters)

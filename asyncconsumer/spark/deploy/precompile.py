@@ -67,7 +67,7 @@ def add_byte_code(archive: Path) -> int:
 
 
 def _missing_byte_code(archive: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield (name, content) of each .pyc file (PEP 552) that the sources in a zip file lack."""
+    """Yield the name and content of each .pyc file that the zip file `archive` lacks."""
     with zipfile.ZipFile(archive) as old:
         names = set(old.namelist())
         for name in sorted(name for name in names if name.endswith(".py")):

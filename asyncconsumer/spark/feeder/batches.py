@@ -182,8 +182,8 @@ class FeedBatch:
     def txn_app_id(self) -> str:
         """The value for Delta's option ``txnAppId``: one writer name for each partition.
 
-        The name ends with the topic's id, as Kafka's tools print it. The first batches of a
-        re-created topic have lower versions, and Delta would skip them silently.
+        The name ends with the topic's id, as Kafka's tools print it. Without the id, Delta would
+        skip the first batches of a re-created topic, because their versions are lower.
         """
         name, topic_id = app_id(self.app, self._only.partition), self._only.topic_id
         if topic_id is None:

@@ -92,7 +92,7 @@ class FeedState:
     # --- for the consumer ------------------------------------------------------------------------
 
     async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
-        """Start a feed for each partition, which reads from the end of the sink's data.
+        """Start a feed for each partition, from the offset after the partition's data in the sink.
 
         The rebalance waits until all feeds have started. Raise `SinkFailed` if the sink does not
         return its offsets in time.
@@ -104,7 +104,7 @@ class FeedState:
             raise self._timeout_error() from None
 
     async def start_feeds(self, partitions: Collection[TopicPartition]) -> None:
-        """Start a feed for each partition, which reads from the end of the sink's data.
+        """Start a feed for each partition, from the offset after the partition's data in the sink.
 
         Unlike `on_partitions_assigned`, this method has no time limit.
         """
@@ -123,7 +123,7 @@ class FeedState:
     async def _start_feeds(
         self, partitions: Collection[TopicPartition], starts: Mapping[TopicPartition, int]
     ) -> None:
-        """Start a feed for each partition, which reads from the partition's offset in the sink.
+        """Start a feed for each partition, from the offset after the partition's data in the sink.
 
         A partition without an offset in the sink begins at its offset in `starts`, or at the
         consumer's position. A partition that is revoked meanwhile gets no feed. After `close` no

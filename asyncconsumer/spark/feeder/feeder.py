@@ -380,7 +380,7 @@ class SparkFeeder(Measured, AsyncResource):
                 self._batch_open.set()
 
     async def _watch_log(self, reading: asyncio.Task[None]) -> None:
-        """Start a task for each range of deleted records, which seeks past it or stops the feeder.
+        """For each range of deleted records, start a task that seeks past it or stops the feeder.
 
         `reading` is the task that reads records. It is cancelled if the feeder stops.
         """

@@ -17,7 +17,7 @@ _MIN_DELAY, _MAX_DELAY = 0.1, 5.0  # seconds between retries
 class Grace:
     """The time limit that all steps of closing a feeder share.
 
-    The time is counted from the first access to `end`.
+    The grace period starts with the first call of `end`.
     """
 
     def __init__(self, seconds: float) -> None:

@@ -249,7 +249,10 @@ class _Translator:
         return self._escaped() if char == "\\" else char
 
     def _fold(self, chars: frozenset[str]) -> frozenset[str]:
-        """Return the set with both cases of its characters, if the flag `i` is on."""
+        """Return the set with both cases of its characters if the flag `i` is on.
+
+        Otherwise return the set unchanged.
+        """
         if not self._ignores_case:
             return chars
         return chars | {char.swapcase() for char in chars}

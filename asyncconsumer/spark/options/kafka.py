@@ -126,7 +126,7 @@ def kafka_properties(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def api_timeout_ms(kafka: Mapping[str, str]) -> int:
-    """Return for how many milliseconds failed lookups of topics and offsets are retried."""
+    """Return the milliseconds for which failed lookups of topics and offsets are retried."""
     text = kafka.get(_API_TIMEOUT, "").strip()
     return parse_int(f"{PREFIX}{_API_TIMEOUT}", text, 0) if text else _API_TIMEOUT_MS
 

@@ -1,7 +1,7 @@
 """Java's key stores and trust stores, converted to PEM.
 
 A JKS file is read here. A PKCS12 file is read by the package cryptography. Java writes PKCS12 since
-version 9, also into files that are called `.jks`, so the contents decide and not the name.
+version 9, also into files that are called `.jks`. So the format is recognized by the contents.
 """
 
 import base64
@@ -37,7 +37,7 @@ class KeyStore:
 
 
 def read_key_store(data: bytes, password: str | None, key_password: str | None = None) -> KeyStore:
-    """Return the contents of a store in a JKS or PKCS12 file.
+    """Return the contents of a key store or trust store, from the bytes of a JKS or PKCS12 file.
 
     `password` is that of the store. `key_password` is that of its private keys, by default the
     same. Raise ConfigError if the file cannot be read. The message has no secrets.

@@ -138,9 +138,9 @@ def _checks_host_names(kafka: Mapping[str, str]) -> bool:
 
 
 def _login(kafka: Mapping[str, str], mechanism: str) -> dict[str, str]:
-    """Return the login options in `sasl.jaas.config`.
+    """Return the login options in the property `sasl.jaas.config`.
 
-    Return an empty dict if GSSAPI is used without them. Raise ConfigError for other mechanisms.
+    If it is not set, return an empty dict for GSSAPI, and raise ConfigError for other mechanisms.
     """
     jaas = kafka.get("sasl.jaas.config", "").strip()
     if jaas:

@@ -44,7 +44,7 @@ class Matching:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """A set of single partitions."""
+    """The partitions that the option `assign` names."""
 
     partitions: frozenset[TopicPartition]
 
@@ -63,7 +63,7 @@ class StartBound:
 class OffsetBound:
     """A start or an end of a query at a given offset in each partition.
 
-    The offset may be EARLIEST or LATEST.
+    An offset may also be EARLIEST or LATEST.
     """
 
     offsets: Mapping[TopicPartition, int]

@@ -181,7 +181,7 @@ def _parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
 def _check_not_lost(options: Mapping[str, str]) -> None:
     """Raise ConfigError if neither the bootstrap servers nor any topics are given.
 
-    Spark drops the options of a table that was created by `CREATE TABLE ... USING`.
+    The message says that Spark drops the options of a table created by `CREATE TABLE ... USING`.
     """
     if "kafka.bootstrap.servers" not in options and SELECTIONS.isdisjoint(options):
         raise ConfigError(

@@ -229,7 +229,10 @@ class DeltaSink:
 def _with_conditional_put(
     uri: str, storage_options: Mapping[str, str] | None
 ) -> dict[str, str] | None:
-    """Return the options with conditional writes for S3, unless they name another way to commit."""
+    """Return the storage options, with conditional writes enabled for a table on S3.
+
+    The options are unchanged if they name another way to commit. Return None for no options.
+    """
     options = dict(storage_options or {})
     names = {name.lower().removeprefix("aws_") for name in (*options, *os.environ)}
     if uri.startswith(("s3://", "s3a://")) and not names & _WAYS_TO_COMMIT:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 
 class Files(Protocol):
-    """A file system. Operations on a missing path raise FileNotFoundError."""
+    """The operations of a file system. On a missing path they raise FileNotFoundError."""
 
     @property
     def max_requests(self) -> int:
@@ -45,7 +45,7 @@ class Files(Protocol):
         """Delete a file, if it exists."""
 
     def delete_folder(self, path: PurePath) -> None:
-        """Delete a folder and what is in it, as far as possible."""
+        """Delete a folder and its contents. Ignore errors."""
 
     def sync(self, path: PurePath) -> None:
         """Make the contents of a file durable. For a folder, make the names in it durable."""
@@ -89,7 +89,7 @@ class LocalFiles:
         Path(path).unlink(missing_ok=True)
 
     def delete_folder(self, path: PurePath) -> None:
-        """Delete a folder and what is in it, as far as possible."""
+        """Delete a folder and its contents. Ignore errors."""
         shutil.rmtree(path, ignore_errors=True)
 
     def sync(self, path: PurePath) -> None:

@@ -89,7 +89,7 @@ class HdfsFiles:
         self._client.delete(str(path))
 
     def delete_folder(self, path: PurePath) -> None:
-        """Delete a folder and what is in it, as far as possible."""
+        """Delete a folder and its contents. Ignore errors."""
         with contextlib.suppress(OSError, RuntimeError):
             self._client.delete(str(path), recursive=True)
 

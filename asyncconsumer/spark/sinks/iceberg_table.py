@@ -50,7 +50,7 @@ class CommitConflict(ValidationException):
 
 
 class SingleAttempt:
-    """A catalog whose failed commits are not repeated by pyiceberg."""
+    """A wrapper of a catalog. pyiceberg does not repeat commits that fail with it."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog

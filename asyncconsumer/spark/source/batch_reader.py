@@ -43,7 +43,7 @@ class KafkaReader(UnpickleHook, DataSourceReader):
         return list(loop.run(_plan(client, self._options, self._filters)))
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
-        """Read the records of one task that exist now. Yield them as Arrow batches."""
+        """Look up the current offsets of one task, and yield its records as Arrow batches."""
         if isinstance(partition, BatchTask):
             loop = worker_loop()
             client = loop.client(self._options.kafka)

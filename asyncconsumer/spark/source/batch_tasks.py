@@ -1,10 +1,10 @@
 """The tasks of batch queries. Their offsets are looked up when they run, not when they are planned.
 
 Spark 4.2 plans a Python source once for each `load()`, and uses the plan for every later query on
-it: the static side of a join with a stream, a view, a DataFrame that is used again. So a task has
-no offsets but windows. Each execution reads the part of a window that is between the starting and
-the ending offsets of that moment. The windows of a partition cover all offsets, so no record that
-arrives later is outside of them.
+it: the static side of a join with a stream, a view, a DataFrame that is used again. So a task does
+not have fixed offsets. It has windows, which are ranges of possible offsets. Each execution reads
+the part of a window between the current starting and ending offsets. The windows of a partition
+cover all offsets, so they include records that arrive later.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -1,11 +1,11 @@
 """The JSON text of offsets in checkpoints and in the progress of queries.
 
-Programs that read offsets expect topics only. So the topic ids, and the start of a query's first
-micro-batch, are spaces and tabs in the JSON text. Spark stores the text as it is. Spark's own
-source and JSON parsers skip them.
+Programs that read offsets expect only topics as entries. So the topic ids, and the start of a
+query's first micro-batch, are encoded as spaces and tabs in the JSON text. Spark stores the text as
+it is. Spark's own source and JSON parsers skip the spaces and tabs.
 
 Spark's Python process for streaming queries passes parsed JSON to a source. `install` replaces its
-`json` module by one that returns the hidden facts as entries of the offsets, see `offsets`.
+`json` module by one that returns the hidden data as entries of the offsets, see `offsets`.
 """
 
 import json

@@ -98,9 +98,9 @@ class KafkaSource(DataSource):
         return KafkaStreamReader(options, schema)
 
     def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:  # noqa: FBT001
-        """Return the writer for `df.write`. Raise ConfigError if `overwrite` is set.
+        """Return the writer for `df.write`.
 
-        Topics are only appended to.
+        Raise ConfigError if `overwrite` is set, because records can only be appended to a topic.
         """
         from asyncconsumer.spark.writer.writers import KafkaWriter
 

@@ -107,7 +107,7 @@ class WorkerLoop:
         return resource
 
     def discard(self, resource: Resource) -> None:
-        """Close a resource, and never return it again."""
+        """Close a resource, so that `resource` and `client` do not return it again."""
         for key in [key for key, value in self._resources.items() if value is resource]:
             del self._resources[key]
         self.run(resource.close())

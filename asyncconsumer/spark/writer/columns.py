@@ -51,7 +51,10 @@ class RecordColumns:
                 )
 
     def records(self, batch: "pa.RecordBatch") -> Iterator[BulkRecord]:
-        """Return the rows of a batch as records. Raise UnwritableRow before the first of them."""
+        """Return the rows of a batch as records.
+
+        If a row cannot be written, raise UnwritableRow before the first record.
+        """
         return zip(
             self._topics(batch),
             self._bytes(batch, "key"),

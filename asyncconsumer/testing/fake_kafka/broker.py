@@ -156,7 +156,7 @@ class FakeBroker:
     async def accept(
         self, address: Address, config: "ConnectionConfig", connection: "BrokerConnection"
     ) -> None:
-        """Accept a connection, as TCP and ApiVersions do.
+        """Accept the connection of a client to `address`, after a latency.
 
         Raise ConnectFailed if the broker is down or has another address. If the broker is frozen or
         unreachable, wait for `connect_timeout_ms` before raising it.
@@ -175,7 +175,7 @@ class FakeBroker:
         self._wires[FakeTransport(connection, self)] = None
 
     def on_disconnect(self, transport: FakeTransport) -> None:
-        """Remove a transport that the client closed from the open connections."""
+        """Remove a transport from the open connections, because the client has closed it."""
         self._wires.pop(transport, None)
 
     def drop(self, transport: FakeTransport) -> None:

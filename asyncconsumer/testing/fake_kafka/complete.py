@@ -66,7 +66,10 @@ class CompleteCluster(GroupCluster):
     # --- for tests -------------------------------------------------------------------------------
 
     def committed_records(self, tp: TopicPartition, start: int = 0) -> Iterator[Record]:
-        """Return the records from an offset on, except records of open and aborted transactions."""
+        """Return the records of a partition from the offset `start` on.
+
+        Leave out records of open and of aborted transactions.
+        """
         log = self.view.partition(tp).log
         start, end = max(start, log.start), log.stable
         if start >= end:
@@ -175,7 +178,7 @@ class CompleteCluster(GroupCluster):
 
 
 class _ConsumerGroupsOf(ConsumerGroups):
-    """KIP-848 groups whose coordinators are chosen by the cluster, with the function passed."""
+    """KIP-848 groups whose coordinators are those that the function `coordinator` returns."""
 
     def __init__(self, randomness: Random, coordinator: Callable[[str], int]) -> None:
         super().__init__(randomness, interval=1.0)

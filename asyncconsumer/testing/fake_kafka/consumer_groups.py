@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat at a fake coordinator, with session and rebalance timeouts.
+"""The API ConsumerGroupHeartbeat (KIP-848) of fake coordinators, with their timeouts.
 
 ```python
 groups = ConsumerGroups(Random(1), session_timeout=45)

@@ -54,7 +54,7 @@ class Coordinators:
         }
 
     def coordinator(self, view: View, group_id: str) -> int:
-        """Return the id of the node that coordinates a group, or -1."""
+        """Return the id of the broker that coordinates a group, or -1 if no broker is alive."""
         node = self._nodes.get(group_id, -1)
         if node not in view.endpoints and view.endpoints:
             node = self._randomness.choice(sorted(view.endpoints))

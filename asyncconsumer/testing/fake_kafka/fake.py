@@ -85,11 +85,14 @@ class FakeCluster(Topics, AsyncResource):
         return ",".join(str(broker.endpoint.address) for broker in self.brokers.values())
 
     def config(self, **options: Any) -> ConnectionConfig:  # noqa: ANN401 - the configuration checks them
-        """Return a ConnectionConfig for this cluster."""
+        """Return a ConnectionConfig with this cluster's addresses and with `options`."""
         return ConnectionConfig(bootstrap_servers=self.bootstrap_servers, **options)
 
     async def open(self, address: Address, config: ConnectionConfig) -> BrokerConnection:
-        """Open a connection, as `open_connection` does over a network."""
+        """Open a connection to the fake broker at `address`.
+
+        `open_connection` does the same over a network.
+        """
         for broker in self.brokers.values():
             if broker.endpoint.address == address:
                 connection = BrokerConnection(address, config)
@@ -221,9 +224,10 @@ class FakeCluster(Topics, AsyncResource):
 
 
 def _spoken(handlers: Mapping[int, Handler], last: Mapping[int, int]) -> dict[int, Handler]:
-    """Return the handlers by API key, limited to the versions up to `last`.
+    """Return the handlers by API key, limited to the versions up to those in `last`.
 
-    An API without a remaining version is left out.
+    `last` has the last version of some APIs, by API key. An API without a remaining version is left
+    out.
     """
     spoken = {}
     for key, handler in handlers.items():

@@ -41,7 +41,7 @@ class GroupMember:
         }
 
     def expect(self, timer: asyncio.TimerHandle) -> None:
-        """Replace the session timer by `timer`."""
+        """Cancel the session timer, and store `timer` in its place."""
         self.rest()
         self.timer = timer
 

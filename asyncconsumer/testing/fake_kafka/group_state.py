@@ -1,4 +1,4 @@
-"""The state machine of a classic group at its fake coordinator, on the clock of the loop."""
+"""The state machine of a classic group at its fake coordinator."""
 
 import asyncio
 import enum
@@ -392,7 +392,7 @@ class FakeGroup:
             self._prepare()
 
     def _not_joined(self, member_id: str) -> None:
-        """Remove a member id that was returned with MEMBER_ID_REQUIRED and has not joined."""
+        """Remove the id of a new member that did not join with it after MEMBER_ID_REQUIRED."""
         if (timer := self._pending.pop(member_id, None)) is not None:
             timer.cancel()
             self._begin_if_all_are_there()

@@ -39,7 +39,7 @@ class Server(Protocol):
         """Whether the broker handles requests."""
 
     def on_disconnect(self, transport: "FakeTransport") -> None:
-        """Remove a transport that the client closed."""
+        """Remove a transport from the open connections, because the client has closed it."""
 
 
 class _State(enum.Enum):
@@ -49,7 +49,7 @@ class _State(enum.Enum):
 
 
 class FakeTransport(asyncio.Transport):
-    """The transport below a real `Connection` to a fake broker.
+    """A transport for a real `BrokerConnection` to a fake broker.
 
     As a real broker does, the fake handles a request only after the previous one is answered. A
     Fetch request that waits for records delays the next requests of its connection.

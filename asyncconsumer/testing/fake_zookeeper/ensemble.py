@@ -209,7 +209,7 @@ class FakeZooKeeper:
     async def open_over(
         self, network: Network, address: Address, hello: ConnectRequest
     ) -> FakeZooKeeperTransport:
-        """Open a transport over `network`, which may be that of one client."""
+        """Open a transport to the server at `address`, over the network of one or all clients."""
         server = self.servers.get(address)
         await network.cross()
         if server is None or not server.up:

@@ -34,7 +34,7 @@ class Watchers:
         self._of_children: dict[str, dict[FakeZooKeeperTransport, None]] = {}
 
     def add(self, transport: FakeZooKeeperTransport, request: Request) -> None:
-        """Set the watch that a request asks for."""
+        """Set the watch for which `request` asks. `transport` gets its event."""
         table = self._of_children if request.opcode == _OF_CHILDREN else self._of_data
         table.setdefault(request.path, {})[transport] = None
 

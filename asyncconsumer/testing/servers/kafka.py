@@ -252,9 +252,9 @@ class Kafka(Servers):
 
 
 def _random_id() -> str:
-    """Return a random id in base64.
+    """Return a random id in base64, without a dash at its start.
 
-    It has no leading dash, which is an option for Kafka's tools.
+    Kafka's tools would take an id with a leading dash for an option.
     """
     written = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
     return written if not written.startswith("-") else _random_id()

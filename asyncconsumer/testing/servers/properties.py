@@ -65,7 +65,7 @@ def write(
 ) -> Path:
     """Write the properties file of broker `node_id`. Return its path.
 
-    `ports` has the ports of all brokers, by broker id.
+    `ports` has the ports of each broker by listener name, in the order of broker ids.
     """
     folder.mkdir(parents=True)
     settings = {

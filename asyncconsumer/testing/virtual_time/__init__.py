@@ -141,7 +141,10 @@ def _unseen(task: "asyncio.Task[Any]") -> dict[str, Any]:
 
 
 def _as_error(context: dict[str, Any]) -> UnhandledError:
-    """Return an exception for a problem that asyncio's loop would only log."""
+    """Return an exception for a problem that asyncio's loop would only log.
+
+    `context` is the argument of the loop's exception handler.
+    """
     task = context.get("task") or context.get("future")
     source = f"{task.get_name()!r}: " if isinstance(task, asyncio.Task) else ""
     cause = context.get("exception")
