@@ -1,4 +1,4 @@
-"""For the tests of deserializers."""
+"""Fixtures for the tests of deserializers."""
 
 from pathlib import Path
 
@@ -15,5 +15,5 @@ def one_authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def few_authorities(one_authority: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each client of a registry loads all that there are, also where no TLS is spoken."""
+    """Limit the certificate authorities, which each registry client loads, also without TLS."""
     monkeypatch.setenv("SSL_CERT_FILE", str(one_authority))

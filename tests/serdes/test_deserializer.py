@@ -97,41 +97,41 @@ async def make_waiting(requested: Any, value: bytes | None) -> Any:
         (WithPlace(), b"x", (b"x", RecordContext("orders", "value", (("version", b"1"),)))),
     ],
 )
-def test_bytes_become_what_is_wanted(requested: Any, data: bytes, made: Any) -> None:
+def test_bytes_are_converted_to_the_requested_type(requested: Any, data: bytes, made: Any) -> None:
     result = make(requested, data)
     assert result == made
     assert type(result) is type(made)
-    assert make(requested, None) is None  # a tombstone stays one
+    assert make(requested, None) is None  # a tombstone is unchanged
 
 
 @pytest.mark.parametrize(
     "requested",
     [later, CalledLater(), partial(later), lambda data: later(data)],
 )
-async def test_a_function_may_take_its_time(requested: Any) -> None:
+async def test_a_deserializer_may_be_asynchronous(requested: Any) -> None:
     assert make_deserializer(requested).waits
     assert await make_waiting(requested, b"x") == "x"
     assert make(requested, None) is None
 
 
-async def test_a_method_that_wants_the_place_may_take_its_time_too() -> None:
+async def test_a_method_with_a_record_context_may_be_asynchronous() -> None:
     data, place = await make_waiting(WithPlaceLater(), b"x")
     assert (data, place.topic, place.part) == (b"x", "orders", "value")
 
 
 @pytest.mark.parametrize("requested", [None, bytes, str, "json", PydanticOrder, MsgspecOrder])
-def test_what_we_make_ourselves_never_waits(requested: Any) -> None:
+def test_built_in_deserializers_are_synchronous(requested: Any) -> None:
     assert not make_deserializer(requested).waits
 
 
-def test_only_bytes_need_nothing_to_be_done() -> None:
+def test_only_bytes_are_passed_unchanged() -> None:
     assert make_deserializer(bytes).as_it_is
     assert make_deserializer(None).as_it_is
     assert not make_deserializer(str).as_it_is
     assert not make_deserializer(bytes.upper).as_it_is
 
 
-def test_a_deserializer_is_taken_as_it_is_and_reads_either_part() -> None:
+def test_a_deserializer_is_kept_and_reads_keys_and_values() -> None:
     once = make_deserializer(str)
     assert make_deserializer(once) is once
     assert once.reader("key")(record(key=b"mine")) == "mine"
@@ -139,7 +139,7 @@ def test_a_deserializer_is_taken_as_it_is_and_reads_either_part() -> None:
     assert repr(make_deserializer(PydanticOrder)) == "<Deserializer PydanticOrder by pydantic>"
 
 
-# --- what cannot be ------------------------------------------------------------------------------
+# --- refused values and errors -------------------------------------------------------------------
 
 
 class Unknown:
@@ -160,7 +160,7 @@ class Unknown:
         (lambda data, place: 5, r"cannot be called with bytes alone.*deserialize\(data, place\)"),
     ],
 )
-def test_what_says_nothing_is_reported_at_once(requested: Any, reason: str) -> None:
+def test_an_invalid_deserializer_is_refused(requested: Any, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         make_deserializer(requested)
 
@@ -170,7 +170,7 @@ def without(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
         monkeypatch.setitem(sys.modules, name, None)
 
 
-def test_nothing_optional_is_imported_before_it_is_needed() -> None:
+def test_optional_packages_are_not_imported_early() -> None:
     program = (
         "import sys, asyncconsumer.serdes as s; "
         "s.make_deserializer(str); s.make_deserializer('json');"
@@ -180,19 +180,21 @@ def test_nothing_optional_is_imported_before_it_is_needed() -> None:
     assert completed.stdout.strip() == b"[]"
 
 
-def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch, "msgspec")
     with pytest.raises(ConfigError, match=r"msgpack\(dict\) needs .* pip install msgspec"):
         serdes.msgpack(dict)
-    assert make(DataclassOrder, JSON) == DataclassOrder(7, "tea")  # pydantic is still there
+    assert make(DataclassOrder, JSON) == DataclassOrder(7, "tea")  # pydantic is still installed
     without(monkeypatch, "pydantic")
     with pytest.raises(ConfigError, match=r"DataclassOrder needs .* pip install pydantic"):
         make_deserializer(DataclassOrder)
-    assert make(str, b"x") == "x"  # these need nobody
+    assert make(str, b"x") == "x"  # built-in types need no package
     assert make("json", JSON) == make(dict, JSON) == PLAIN
 
 
-def test_msgspec_makes_what_it_can_where_pydantic_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_msgspec_creates_dataclasses_if_pydantic_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     without(monkeypatch, "pydantic")
     assert make(DataclassOrder, JSON) == DataclassOrder(7, "tea")
     with pytest.raises(ConfigError, match="msgspec cannot create Unknown"):
@@ -219,7 +221,7 @@ class RaisingWithPlace:
 
 
 async def failure(requested: Any, bad: Record) -> DeserializationFailed:
-    with pytest.raises(DeserializationFailed) as excinfo:  # noqa: PT012 - at once, or later
+    with pytest.raises(DeserializationFailed) as excinfo:  # noqa: PT012 - raised by either call
         made = make_deserializer(requested).reader("value")(bad)
         if isinstance(made, CoroutineType):
             await made
@@ -242,7 +244,7 @@ async def failure(requested: Any, bad: Record) -> DeserializationFailed:
         (serdes.int64, "int64 has 8 bytes, got 2"),
     ],
 )
-async def test_a_failure_says_where_and_has_the_record(requested: Any, reason: str) -> None:
+async def test_an_error_has_the_place_and_the_record(requested: Any, reason: str) -> None:
     bad = record(b"\xff{")
     error = await failure(requested, bad)
     assert error.record is bad
@@ -256,11 +258,11 @@ async def test_json_of_another_kind_is_refused() -> None:
 
 
 class Panic(BaseException):
-    """A panic, as packages written in Rust raise it."""
+    """An exception like the panics of packages written in Rust."""
 
 
 @pytest.mark.parametrize("how", [raising, raising_later])
-async def test_a_panic_is_a_failure_too_and_a_cancellation_is_none(
+async def test_a_panic_is_a_failure_and_a_cancellation_is_not(
     how: Callable[[BaseException], Any],
 ) -> None:
     assert "Panic" in str(await failure(how(Panic("no")), record()))
@@ -269,7 +271,7 @@ async def test_a_panic_is_a_failure_too_and_a_cancellation_is_none(
 
 
 @pytest.mark.parametrize("how", [raising, raising_later])
-async def test_what_time_may_mend_is_distinguished(how: Callable[[Exception], Any]) -> None:
+async def test_an_error_is_retriable_if_its_cause_is(how: Callable[[Exception], Any]) -> None:
     error = await failure(how(ConnectFailed("r:1", "refused")), record())
     assert error.retriable
     assert "refused" in str(error)
@@ -277,5 +279,5 @@ async def test_what_time_may_mend_is_distinguished(how: Callable[[Exception], An
     assert (twin.retriable, str(twin)) == (True, str(error))
 
 
-def test_a_deserializer_is_of_our_own_making() -> None:
+def test_int64_is_a_deserializer() -> None:
     assert isinstance(serdes.int64, Deserializer)

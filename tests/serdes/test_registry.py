@@ -1,6 +1,6 @@
-"""Schemas of a registry. Confluent's own serializers write what is read here.
+"""Schemas of a registry. The serializers of Confluent write the values.
 
-The registry is a fake; with `$ASYNCCONSUMER_REGISTRY` it is the real one at that address, as
+The registry is a fake. With `$ASYNCCONSUMER_REGISTRY`, it is the real one at that address, as
 ``http://127.0.0.1:8080/apis/ccompat/v7`` is for Apicurio's.
 """
 
@@ -77,7 +77,7 @@ async def cause(deserializer: Deserializer[Any], data: bytes) -> BaseException |
 # --- Avro ----------------------------------------------------------------------------------------
 
 
-async def test_avro_as_plain_objects_and_as_models(
+async def test_avro_is_read_as_plain_objects_and_as_models(
     writer: Writer, registry: SchemaRegistry
 ) -> None:
     data = await writer.avro(PLAIN, AVRO_ORDER)
@@ -87,7 +87,7 @@ async def test_avro_as_plain_objects_and_as_models(
     assert registry.avro(PydanticOrder).reader("key")(record(key=None)) is None
 
 
-async def test_each_record_is_read_with_the_schema_that_it_was_written_with(
+async def test_each_record_is_read_with_its_writer_schema(
     writer: Writer, registry: SchemaRegistry
 ) -> None:
     older = await writer.avro(PLAIN, AVRO_ORDER)
@@ -120,15 +120,13 @@ async def test_avro_schemas_refer_to_others(writer: Writer, registry: SchemaRegi
     assert avro.reader("value")(record(framed(either, b"\2\0"))) == "RED"
 
 
-async def test_avro_bytes_alone_are_written_as_they_are(
-    writer: Writer, registry: SchemaRegistry
-) -> None:
+async def test_avro_bytes_are_read_unchanged(writer: Writer, registry: SchemaRegistry) -> None:
     data = await writer.avro(b"raw", '"bytes"')
     assert data.endswith(b"raw")
     assert await made(registry.avro(), data) == b"raw"
 
 
-async def test_confluents_own_deserializers_may_be_given(url: str, writer: Writer) -> None:
+async def test_deserializers_of_confluent_are_accepted(url: str, writer: Writer) -> None:
     data = await writer.avro(PLAIN, AVRO_ORDER)
     async with AsyncSchemaRegistryClient({"url": url}) as client:
         theirs = make_deserializer(await AsyncAvroDeserializer(client))
@@ -151,7 +149,7 @@ async def test_json_is_checked_by_its_schema(writer: Writer, registry: SchemaReg
     assert unchecked.reader("value")(record(bad)) == {"item": 5}
 
 
-async def test_json_as_models(writer: Writer, registry: SchemaRegistry) -> None:
+async def test_json_is_read_as_models(writer: Writer, registry: SchemaRegistry) -> None:
     data = await writer.json(PLAIN)
     assert await made(registry.json_schema(MsgspecOrder), data) == MsgspecOrder(7, "tea")
     both = registry.json_schema(PydanticOrder, validate=True)
@@ -172,7 +170,7 @@ async def test_json_schemas_refer_to_others(writer: Writer, registry: SchemaRegi
 # --- Protobuf ------------------------------------------------------------------------------------
 
 
-async def test_protobuf_reads_the_message_that_it_is(
+async def test_protobuf_reads_nested_and_later_messages(
     writer: Writer, registry: SchemaRegistry
 ) -> None:
     for name in ("Order", "Other.Inner", "Other.Second"):
@@ -185,20 +183,20 @@ async def test_protobuf_of_another_message_is_refused(
     writer: Writer, registry: SchemaRegistry
 ) -> None:
     order, second = messages()["Order"], messages()["Other.Second"]
-    data = await writer.protobuf(second(id=7, item="tea"))  # whose bytes an Order would take
+    data = await writer.protobuf(second(id=7, item="tea"))  # whose bytes are valid for an Order
     error = await cause(registry.protobuf(order), data)
     assert isinstance(error, WrongSchema)
     assert "expected a message shop.v1.Order, got shop.v1.Other.Second" in str(error)
 
 
-async def test_protobuf_that_does_not_say_which_message_it_is(
+async def test_protobuf_without_a_valid_message_index_is_refused(
     writer: Writer, registry: SchemaRegistry
 ) -> None:
     order = messages()["Order"]
     data = await writer.protobuf(order(id=7, item="tea"))
-    for damage in (b"", b"\x80", b"\x01", b"\x7f", b"\xff" * 9, b"\x08\0"):
-        error = await cause(registry.protobuf(order), data[:5] + damage)
-        assert isinstance(error, NotFramed), damage
+    for prefix in (b"", b"\x80", b"\x01", b"\x7f", b"\xff" * 9, b"\x08\0"):
+        error = await cause(registry.protobuf(order), data[:5] + prefix)
+        assert isinstance(error, NotFramed), prefix
 
 
 async def test_protobuf_without_a_class_reads_all_messages_of_a_schema(
@@ -258,7 +256,7 @@ async def test_descriptors_of_protobuf_are_requested() -> None:
         assert not [target for target in fake.asked if "format" in target]
 
 
-# --- what is wrong -------------------------------------------------------------------------------
+# --- errors --------------------------------------------------------------------------------------
 
 
 async def test_a_schema_of_another_kind_is_refused(
@@ -277,15 +275,15 @@ async def test_an_unknown_schema_is_reported(url: str, registry: SchemaRegistry)
     assert f"schema registry {url}: schema 987654" in str(error)
 
 
-async def test_what_no_registry_wrote_is_reported() -> None:
-    avro = SchemaRegistry("http://127.0.0.1:1").avro()  # where nobody is asked
+async def test_unframed_data_is_reported() -> None:
+    avro = SchemaRegistry("http://127.0.0.1:1").avro()  # which is not asked
     for data in (b"", b"\0\0\0", b'{"id": 7}', b"\1\0\0\0\1x"):
         error = await cause(avro, data)
         assert isinstance(error, NotFramed), data
         assert "Check that the producer uses a schema registry" in str(error)
 
 
-def test_wrong_settings_are_reported_at_once() -> None:
+def test_wrong_settings_are_reported_by_the_constructor() -> None:
     for wrong, reason in [
         ({"url": "registry:8081"}, "`url` must be the URL"),
         ({"url": "http://a:b@r:1", "basic_auth": ("c", "d")}, "in `url` and in `basic_auth`"),

@@ -1,4 +1,4 @@
-"""A registry that is down, slow, strict, or asked by many at once."""
+"""A registry that is down, slow or strict, and concurrent lookups."""
 
 import asyncio
 import logging
@@ -49,14 +49,14 @@ async def failure(registry: SchemaRegistry, schema_id: int = 1) -> ConsumerError
     return cause
 
 
-async def test_it_is_asked_again_while_it_is_not_able_to_answer(fake: FakeRegistry) -> None:
+async def test_a_temporary_error_of_the_registry_is_retried(fake: FakeRegistry) -> None:
     schema_id = fake.register("s", TEXT)
     fake.fail(BROKEN, BROKEN)
     assert await read(SchemaRegistry(fake.url).avro(), schema_id) == "hello"
     assert len(fake.asked) == 3
 
 
-async def test_patience_has_an_end_and_the_record_is_not_bad(fake: FakeRegistry) -> None:
+async def test_a_persistent_registry_outage_is_a_retriable_error(fake: FakeRegistry) -> None:
     fake.fail(*[BROKEN] * 100)
     error = await failure(SchemaRegistry(fake.url, patience_ms=100))
     assert isinstance(error, RegistryUnavailable)
@@ -65,13 +65,13 @@ async def test_patience_has_an_end_and_the_record_is_not_bad(fake: FakeRegistry)
     assert 1 < len(fake.asked) < 100
 
 
-async def test_nobody_there_is_reported() -> None:
+async def test_a_refused_connection_to_the_registry_is_reported() -> None:
     error = await failure(SchemaRegistry("http://127.0.0.1:1", patience_ms=0))
     assert isinstance(error, RegistryUnavailable)
     assert "schema registry http://127.0.0.1:1: schema 1: ConnectError" in str(error)
 
 
-async def test_one_that_does_not_answer_is_not_waited_for(fake: FakeRegistry) -> None:
+async def test_a_silent_registry_is_given_up_after_the_timeout(fake: FakeRegistry) -> None:
     schema_id = fake.register("s", TEXT)
     fake.stall()
     registry = SchemaRegistry(fake.url, request_timeout_ms=50, patience_ms=0)
@@ -83,7 +83,9 @@ async def test_one_that_does_not_answer_is_not_waited_for(fake: FakeRegistry) ->
 @pytest.mark.parametrize(
     "answer", [(403, {"error_code": 403, "message": "no"}), (200, b"<html>"), (200, {}), (200, [])]
 )
-async def test_what_time_does_not_mend_is_reported_at_once(fake: FakeRegistry, answer: Any) -> None:
+async def test_a_final_error_of_the_registry_is_not_retried(
+    fake: FakeRegistry, answer: Any
+) -> None:
     fake.fail(*[answer] * 2)
     error = await failure(SchemaRegistry(fake.url))
     assert isinstance(error, RegistryRefused)
@@ -91,13 +93,13 @@ async def test_what_time_does_not_mend_is_reported_at_once(fake: FakeRegistry, a
     assert len(fake.asked) == 1
 
 
-async def test_an_unsound_schema_is_reported(fake: FakeRegistry) -> None:
+async def test_an_invalid_schema_is_reported(fake: FakeRegistry) -> None:
     error = await failure(SchemaRegistry(fake.url), fake.register("s", '{"type": "recrod"}'))
     assert isinstance(error, WrongSchema)
     assert "the schema is invalid" in str(error)
 
 
-async def test_rules_that_only_confluent_runs_are_not_passed_over(fake: FakeRegistry) -> None:
+async def test_rules_for_reading_are_refused(fake: FakeRegistry) -> None:
     def rule(mode: str, **more: Any) -> dict[str, Any]:
         return {"name": "pii", "kind": "TRANSFORM", "mode": mode, "type": "ENCRYPT", **more}
 
@@ -111,20 +113,20 @@ async def test_rules_that_only_confluent_runs_are_not_passed_over(fake: FakeRegi
     assert "its rule 'pii' (ENCRYPT) must run on read" in str(error)
 
 
-# --- many at once, and what stays open -----------------------------------------------------------
+# --- concurrent lookups and connections ----------------------------------------------------------
 
 
-async def test_many_who_need_a_schema_at_once_ask_for_it_once(fake: FakeRegistry) -> None:
+async def test_concurrent_lookups_of_a_schema_are_one_request(fake: FakeRegistry) -> None:
     schema_id = fake.register("s", TEXT)
     registry = SchemaRegistry(fake.url)
-    deserializers = registry.avro(), registry.avro()  # which share what is known
+    deserializers = registry.avro(), registry.avro()  # both share the known schemas
     async with asyncio.TaskGroup() as group:
         for deserializer in deserializers * 20:
             group.create_task(read(deserializer, schema_id))
     assert len(fake.asked) == 1
 
 
-async def test_who_gives_up_leaves_the_question_to_the_others(fake: FakeRegistry) -> None:
+async def test_a_cancelled_lookup_is_repeated_for_the_others(fake: FakeRegistry) -> None:
     schema_id = fake.register("s", TEXT)
     avro = SchemaRegistry(fake.url).avro()
     fake.stall()
@@ -139,7 +141,7 @@ async def test_who_gives_up_leaves_the_question_to_the_others(fake: FakeRegistry
     assert len(fake.asked) == 2
 
 
-async def test_nothing_is_left_open(fake: FakeRegistry) -> None:
+async def test_registry_connections_are_closed(fake: FakeRegistry) -> None:
     ids = [fake.register("s", text) for text in (TEXT, '{"type": "string"}')]
     alone = SchemaRegistry(fake.url)
     assert await read(alone.avro(), ids[0]) == "hello"
@@ -149,7 +151,7 @@ async def test_nothing_is_left_open(fake: FakeRegistry) -> None:
             assert await read(registry.avro(), each) == "hello"
         assert (fake.accepted, fake.connected) == (2, 1)
     await until(lambda: fake.connected == 0)
-    assert await read(registry.avro(), ids[0]) == "hello"  # which is known
+    assert await read(registry.avro(), ids[0]) == "hello"  # a known schema
 
 
 # --- secrets -------------------------------------------------------------------------------------
@@ -178,7 +180,7 @@ async def test_secrets_are_not_reported(caplog: pytest.LogCaptureFixture) -> Non
 # --- the names of messages -----------------------------------------------------------------------
 
 
-def test_the_messages_of_a_proto_file_are_found_as_people_write_them() -> None:
+def test_messages_are_found_in_any_style_of_proto_files() -> None:
     names = message_names(
         """
         // message NotThis { }

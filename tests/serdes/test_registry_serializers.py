@@ -65,7 +65,9 @@ async def topic(server: FakeRegistry) -> AsyncIterator[Topic]:
 
 
 @pytest.mark.parametrize("kind", [dict, PydanticOrder, MsgspecOrder, DataclassOrder])
-async def test_avro(topic: Topic, registry: SchemaRegistry, kind: type) -> None:
+async def test_avro_with_a_schema_is_written(
+    topic: Topic, registry: SchemaRegistry, kind: type
+) -> None:
     model = None if kind is dict else kind
     data = await topic.written(registry.avro(model, schema=AVRO_ORDER), kind(**FIELDS))
     read = await AsyncAvroDeserializer(topic.client)
@@ -73,7 +75,7 @@ async def test_avro(topic: Topic, registry: SchemaRegistry, kind: type) -> None:
 
 
 @pytest.mark.parametrize("kind", [PydanticOrder, MsgspecOrder, DataclassOrder])
-async def test_json_with_the_schema_of_a_model(
+async def test_json_is_written_with_the_schema_of_a_model(
     topic: Topic, registry: SchemaRegistry, server: FakeRegistry, kind: type
 ) -> None:
     data = await topic.written(registry.json_schema(kind), kind(**FIELDS))
@@ -92,7 +94,9 @@ async def test_json_is_validated_without_a_model(topic: Topic, registry: SchemaR
 
 
 @pytest.mark.parametrize("name", ["Order", "Other.Second"])
-async def test_protobuf(topic: Topic, registry: SchemaRegistry, name: str) -> None:
+async def test_protobuf_messages_are_written(
+    topic: Topic, registry: SchemaRegistry, name: str
+) -> None:
     kind = messages()[name]
     form = registry.protobuf(kind)
     data = await topic.written(form, kind(id=7, item="tea"))
@@ -103,7 +107,7 @@ async def test_protobuf(topic: Topic, registry: SchemaRegistry, name: str) -> No
         make_serializer(form)(messages()["Other"](), topic.place)
 
 
-async def test_protobuf_files_are_registered_with_those_that_they_import(
+async def test_protobuf_files_are_registered_with_their_imports(
     topic: Topic, registry: SchemaRegistry
 ) -> None:
     field = descriptor_pb2.FieldDescriptorProto
@@ -132,7 +136,7 @@ async def test_protobuf_files_are_registered_with_those_that_they_import(
     )  # fmt: skip
 
 
-async def test_without_a_schema_the_latest_version_of_the_subject_is_used(
+async def test_the_latest_version_of_the_subject_is_used_without_a_schema(
     topic: Topic, registry: SchemaRegistry, server: FakeRegistry
 ) -> None:
     server.register(f"{topic.name}-value", AVRO_ORDER)
@@ -166,7 +170,7 @@ async def test_the_subject_can_be_chosen(topic: Topic, registry: SchemaRegistry)
         assert (await topic.client.get_latest_version(subject)).version == 1
 
 
-async def test_a_registry_that_is_unavailable_is_asked_again(
+async def test_an_unavailable_registry_is_retried(
     topic: Topic, registry: SchemaRegistry, server: FakeRegistry
 ) -> None:
     server.fail((503, {"error_code": 503, "message": "later"}))
@@ -174,7 +178,7 @@ async def test_a_registry_that_is_unavailable_is_asked_again(
     assert len([path for path in server.asked if "/versions" in path]) == 2
 
 
-async def test_what_a_producer_and_a_handler_write_is_read_by_the_same_format(
+async def test_a_format_reads_values_of_producers_and_handlers(
     registry: SchemaRegistry,
 ) -> None:
     orders = registry.avro(PydanticOrder, schema=AVRO_ORDER)
@@ -232,11 +236,11 @@ async def test_each_type_of_a_union_has_its_own_format(registry: SchemaRegistry)
     assert await read(bills, "results", 1) == bill
     assert results["results"][2].value == b"text"
     assert await read(bills, "others", 0) == bill
-    assert results["plain"][0].json() == FIELDS  # the annotation has no format for it
+    assert results["plain"][0].json() == FIELDS  # the annotation has no format for this type
     assert await read(bills, "bills", 0) == bill
 
 
-async def test_keys_have_formats_too(registry: SchemaRegistry) -> None:
+async def test_keys_are_written_with_formats(registry: SchemaRegistry) -> None:
     keys = registry.json_schema(MsgspecOrder)
     app = ConsumerApp(bootstrap_servers="k:1", group_id="billing")
     seen: list[MsgspecOrder] = []

@@ -77,7 +77,7 @@ async def test_a_function_may_be_async() -> None:
     assert await data == b"7"
 
 
-async def test_an_object_gets_the_place() -> None:
+async def test_a_serializer_object_gets_the_record_context() -> None:
     class Named:
         async def serialize(self, value: str, place: RecordContext) -> bytes:
             return f"{place.topic} {place.part} {value}".encode()
@@ -99,7 +99,7 @@ async def test_an_object_gets_the_place() -> None:
         (lambda value: "text", "secret", "the serializer returned str, not bytes"),
     ],
 )
-def test_a_failure_names_the_place_and_not_the_value(form: Any, value: Any, reason: str) -> None:
+def test_an_error_names_the_topic_and_not_the_value(form: Any, value: Any, reason: str) -> None:
     with pytest.raises(SerializationFailed) as info:
         make_serializer(form)(value, PLACE)
     assert reason in str(info.value)
@@ -108,7 +108,7 @@ def test_a_failure_names_the_place_and_not_the_value(form: Any, value: Any, reas
     assert not info.value.retriable
 
 
-async def test_a_failure_of_an_async_function_is_the_same() -> None:
+async def test_an_error_of_an_async_function_is_reported() -> None:
     async def write(value: int) -> Any:
         return value
 

@@ -1,4 +1,4 @@
-"""The runs of a batch: where records of another partition begin."""
+"""The runs of a batch, which start where the partition changes."""
 
 import asyncio
 from itertools import pairwise
@@ -42,7 +42,7 @@ def merged(runs: list[tuple[TopicPartition, list[int]]]) -> dict[TopicPartition,
 
 
 async def collect_all(stream: BatchedStream) -> None:
-    """Cancel a call that has collected everything."""
+    """Collect all records by a call that is cancelled."""
     async with asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(stream.next_batch(100, BatchWaits(None, 60.0)))
         while len(stream.collected) < 15:
@@ -85,5 +85,5 @@ async def test_runs_after_a_partition_is_lost(lost: TopicPartition) -> None:
     )
 
 
-def test_starts() -> None:
+def test_an_empty_batch_has_no_runs() -> None:
     assert starts([]) == []

@@ -18,7 +18,7 @@ from tests.support.chunks import A, B, chunk
 
 
 class Gate:
-    """A fence that a test opens and shuts."""
+    """A fence that a test opens and closes."""
 
     def __init__(self) -> None:
         self.open = asyncio.Event()
@@ -36,7 +36,7 @@ def stream_of(*offsets: int) -> tuple[Channel, Stream]:
     return channel, Stream(channel)
 
 
-async def test_asking_for_the_next_record_is_the_receipt_for_the_last() -> None:
+async def test_a_request_for_the_next_record_acknowledges_the_previous_one() -> None:
     channel, stream = stream_of(0, 3)
     channel.close()
     progress = [stream.finished()]
@@ -48,7 +48,7 @@ async def test_asking_for_the_next_record_is_the_receipt_for_the_last() -> None:
 
 @pytest.mark.parametrize("jump_at", [0, 1, 2, 3])
 async def test_a_jump_of_another_clock_loses_no_record(jump_at: int) -> None:
-    """The deadline also passes by the wall clock, which may be set while the loop's goes on."""
+    """The deadline also depends on the wall clock, which may be set while the loop runs."""
     loop = asyncio.get_running_loop()
     jump = 0.0
     channel = Channel(Budget(10**6))
@@ -63,7 +63,7 @@ async def test_a_jump_of_another_clock_loses_no_record(jump_at: int) -> None:
     assert offsets == [0, 1, 2, 3, 4, 5]
 
 
-async def test_a_chunk_is_finished_when_the_next_is_asked_for() -> None:
+async def test_a_chunk_is_acknowledged_when_the_next_is_requested() -> None:
     channel, stream = stream_of(0, 3)
     channel.close()
     progress = []
@@ -75,7 +75,7 @@ async def test_a_chunk_is_finished_when_the_next_is_asked_for() -> None:
     assert channel.buffered_bytes == 0
 
 
-async def test_arrow_batches_come_chunk_by_chunk() -> None:
+async def test_each_chunk_is_an_arrow_batch() -> None:
     pytest.importorskip("pyarrow")
     channel, stream = stream_of(0, 3)
     channel.close()
@@ -85,7 +85,7 @@ async def test_arrow_batches_come_chunk_by_chunk() -> None:
     ]
 
 
-async def test_a_forgotten_partition_is_neither_read_on_nor_committed() -> None:
+async def test_a_forgotten_partition_is_neither_read_nor_committed() -> None:
     channel, stream = stream_of(0)
     channel.push(chunk(B, 0))
     records = aiter(stream)
@@ -97,7 +97,7 @@ async def test_a_forgotten_partition_is_neither_read_on_nor_committed() -> None:
     assert stream.finished() == {B: 0}
 
 
-async def test_a_failure_is_raised_once_where_the_user_waits() -> None:
+async def test_an_interruption_is_raised_once_for_the_reader() -> None:
     _, stream = stream_of(0)
     stream.interrupt(ConsumerError("a rebalance failed"))
     with pytest.raises(ConsumerError):
@@ -106,7 +106,7 @@ async def test_a_failure_is_raised_once_where_the_user_waits() -> None:
 
 
 @simulated(range(30))
-async def test_nothing_is_handed_out_behind_a_shut_fence() -> None:
+async def test_no_record_is_delivered_while_the_fence_is_closed() -> None:
     channel, gate = Channel(Budget(10**6)), Gate()
     stream = Stream(channel, gate, asyncio.get_running_loop().time)
     got: list[int] = []
@@ -121,14 +121,14 @@ async def test_nothing_is_handed_out_behind_a_shut_fence() -> None:
         channel.push(chunk(B, 100))
         await asyncio.sleep(10)
         assert got == []
-        channel.drop(A)  # lost, meanwhile
+        channel.drop(A)  # lost meanwhile
         stream.forget(A)
         gate.open.set()
         channel.close()
     assert got == [100, 101, 102]
 
 
-async def test_what_was_lost_while_the_process_stood_still_is_not_read_on() -> None:
+async def test_a_partition_lost_during_a_suspension_is_not_read() -> None:
     now = 0.0
     channel, gate = Channel(Budget(10**6)), Gate()
     channel.push(chunk(A, 0))
@@ -138,12 +138,14 @@ async def test_what_was_lost_while_the_process_stood_still_is_not_read_on() -> N
     records.deadline = 5.0
     assert (await anext(records)).partition == 0
     records.deadline = 5.0
-    now = 10.0  # no task has run since
+    now = 10.0  # no task has run meanwhile
     gate.open.clear()
     waiting = asyncio.get_running_loop().create_task(anext(records))
     await asyncio.sleep(0)
     assert not waiting.done()
-    assert stream.finished() == {A: 1}  # a request for the next one finishes the last
+    assert stream.finished() == {
+        A: 1
+    }  # the request for the next record acknowledges the previous one
     channel.drop(A)
     stream.forget(A)
     gate.open.set()
@@ -151,13 +153,13 @@ async def test_what_was_lost_while_the_process_stood_still_is_not_read_on() -> N
 
 
 @simulated(range(5))
-async def test_what_is_lost_before_the_deadline_is_soon_not_read_on() -> None:
+async def test_a_closed_fence_is_respected_before_the_known_deadline() -> None:
     loop = asyncio.get_running_loop()
     channel, gate = Channel(Budget(10**6)), Gate()
     channel.push(chunk(A, 0))
     records = aiter(Stream(channel, gate, clock=loop.time))
     assert (await anext(records)).offset == 0
-    gate.open.clear()  # it was certain for ever a moment ago
+    gate.open.clear()  # the deadline was infinite before
     await asyncio.sleep(0.1)
     waiting = loop.create_task(anext(records))
     await asyncio.sleep(10)
@@ -166,7 +168,7 @@ async def test_what_is_lost_before_the_deadline_is_soon_not_read_on() -> None:
     assert (await waiting).offset == 1
 
 
-async def test_what_was_kept_is_read_on_where_it_stopped() -> None:
+async def test_a_chunk_continues_after_its_deadline_is_checked() -> None:
     channel, gate = Channel(Budget(10**6)), Gate()
     channel.push(chunk(A, 0))
     channel.close()
@@ -176,12 +178,12 @@ async def test_what_was_kept_is_read_on_where_it_stopped() -> None:
     async for record in records:
         offsets.append(record.offset)
         assert stream.finished() == {A: record.offset}
-        records.deadline = 0.0  # long ago
+        records.deadline = 0.0  # in the past
     assert offsets == [0, 1, 2]
     assert stream.finished() == {A: 3}
 
 
-async def test_a_stream_that_is_closed_ends_also_behind_a_shut_fence() -> None:
+async def test_a_closed_stream_ends_while_the_fence_is_closed() -> None:
     channel, gate = Channel(Budget(10**6)), Gate()
     gate.open.clear()
     channel.push(chunk(A, 0))
@@ -192,7 +194,7 @@ async def test_a_stream_that_is_closed_ends_also_behind_a_shut_fence() -> None:
 
 
 @simulated(range(5))
-async def test_who_gives_up_at_a_shut_fence_loses_nothing() -> None:
+async def test_a_timeout_at_a_closed_fence_loses_no_record() -> None:
     gate, channel = Gate(), Channel(Budget(10**6))
     stream = Stream(channel, gate, asyncio.get_running_loop().time)
     channel.push(chunk(A, 0))
@@ -207,7 +209,7 @@ async def test_who_gives_up_at_a_shut_fence_loses_nothing() -> None:
 
 
 @simulated(range(5))
-async def test_arrow_batches_of_one_chunk_stop_at_the_fence_too() -> None:
+async def test_arrow_batches_of_one_chunk_stop_at_the_fence() -> None:
     pytest.importorskip("pyarrow")
     gate, channel = Gate(), Channel(Budget(10**6))
     channel.push(chunk(A, 0))
@@ -229,7 +231,7 @@ async def test_arrow_batches_of_one_chunk_stop_at_the_fence_too() -> None:
     assert got == [0, 1, 2]
 
 
-async def test_the_next_arrow_batch_of_a_chunk_is_the_receipt_for_the_last() -> None:
+async def test_the_next_arrow_batch_acknowledges_the_previous_one() -> None:
     pytest.importorskip("pyarrow")
     channel = Channel(Budget(10**6))
     channel.push(chunk(A, 0))
@@ -240,11 +242,11 @@ async def test_the_next_arrow_batch_of_a_chunk_is_the_receipt_for_the_last() -> 
         assert stream.finished() == {A: done}
 
 
-async def test_damaged_records_are_reported_again_and_nothing_behind_them_is_finished() -> None:
+async def test_corrupt_records_are_raised_repeatedly_and_not_acknowledged() -> None:
     writer = Writer(*A, epoch=5, incarnation=1)
-    good, bad, behind = (bytearray(make_batch(writer, offset, 3, 0).data) for offset in (0, 3, 6))
+    good, bad, after = (bytearray(make_batch(writer, offset, 3, 0).data) for offset in (0, 3, 6))
     bad[-1] ^= 0xFF
-    data = bytes(good + bad + behind)
+    data = bytes(good + bad + after)
     records = decoding.Records(data, topic=A.topic, partition=A.partition, offset=0)
     channel = Channel(Budget(10**6))
     channel.push(Chunk(A, 0, 9, 1, 5, len(data), records))
@@ -260,7 +262,7 @@ async def test_damaged_records_are_reported_again_and_nothing_behind_them_is_fin
 # --- on hold -------------------------------------------------------------------------------------
 
 
-async def test_what_is_on_hold_is_not_read_on_in_the_middle_of_a_chunk() -> None:
+async def test_a_held_partition_is_not_read_in_the_middle_of_a_chunk() -> None:
     channel = Channel(Budget(10**6))
     channel.push(chunk(A, 0))
     channel.push(chunk(B, 100))
@@ -279,7 +281,7 @@ async def test_what_is_on_hold_is_not_read_on_in_the_middle_of_a_chunk() -> None
     assert channel.buffered_bytes == 0
 
 
-async def test_what_is_put_aside_and_lost_is_not_read_again_and_its_room_is_given_back() -> None:
+async def test_a_lost_held_chunk_is_dropped_and_its_bytes_released() -> None:
     budget = Budget(10**6)
     channel = Channel(budget)
     channel.push(chunk(A, 0))
@@ -298,11 +300,11 @@ async def test_what_is_put_aside_and_lost_is_not_read_again_and_its_room_is_give
     assert channel.buffered_bytes == 0
 
 
-async def test_a_user_settles_by_asking_for_the_next() -> None:
+async def test_settled_waits_until_the_next_record_is_requested() -> None:
     channel, done, go = Channel(Budget(10**6)), asyncio.Event(), asyncio.Event()
     channel.push(chunk(A, 0))
     stream = Stream(channel)
-    await stream.settled([A])  # nothing was handed out
+    await stream.settled([A])  # no record was delivered
 
     async def read() -> None:
         async for _record in stream:
@@ -326,13 +328,13 @@ async def test_a_user_settles_by_asking_for_the_next() -> None:
     stream.forget(A)
 
 
-async def test_nobody_waits_for_a_reader_that_cannot_ask_again() -> None:
+async def test_settled_does_not_wait_for_a_finished_reader() -> None:
     channel = Channel(Budget(10**6))
     channel.push(chunk(A, 0))
     stream = Stream(channel)
     await anext(aiter(stream))
     stream.hold([A])
-    await stream.settled([A])  # it was this very task
+    await stream.settled([A])  # this task is the reader
     stream.release([A])
 
     async def read_one() -> None:
@@ -347,7 +349,7 @@ async def test_nobody_waits_for_a_reader_that_cannot_ask_again() -> None:
 
 
 @simulated(range(3))
-async def test_who_works_long_on_a_chunk_is_given_the_next_and_not_the_same_again() -> None:
+async def test_a_slow_reader_of_chunks_gets_each_chunk_once() -> None:
     loop = asyncio.get_running_loop()
     channel = Channel(Budget(10**6))
     for offset in (0, 3, 6):
@@ -360,7 +362,7 @@ async def test_who_works_long_on_a_chunk_is_given_the_next_and_not_the_same_agai
     assert taken == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
 
 
-async def test_what_was_put_aside_is_finished_as_far_as_it_was_read() -> None:
+async def test_a_held_chunk_is_acknowledged_up_to_its_last_read_record() -> None:
     channel = Channel(Budget(10**6))
     channel.push(chunk(A, 0))
     channel.push(chunk(B, 0))
@@ -368,7 +370,7 @@ async def test_what_was_put_aside_is_finished_as_far_as_it_was_read() -> None:
     records = aiter(stream)
     await anext(records)
     stream.hold([A])
-    await anext(records)  # of the other
+    await anext(records)  # of the other partition
     stream.hold([B])
     stream.release([A])
     waiting = asyncio.get_running_loop().create_task(anext(records))
@@ -379,7 +381,7 @@ async def test_what_was_put_aside_is_finished_as_far_as_it_was_read() -> None:
     stream.forget(B)
 
 
-async def test_arrow_batches_stop_in_the_middle_of_a_chunk_as_records_do() -> None:
+async def test_arrow_batches_of_a_held_partition_stop_within_a_chunk() -> None:
     channel = Channel(Budget(10**6))
     channel.push(chunk(A, 0))
     channel.close()
@@ -394,7 +396,7 @@ async def test_arrow_batches_stop_in_the_middle_of_a_chunk_as_records_do() -> No
 
 
 @simulated(range(5))
-async def test_what_could_not_be_committed_because_it_is_lost_is_not_handed_out() -> None:
+async def test_at_most_once_does_not_deliver_uncommitted_lost_records() -> None:
     """At-most-once streams commit before delivery. A rebalance may report the loss much later."""
     asked: list[TopicPartition] = []
 

@@ -1,4 +1,4 @@
-"""The types that users see: what must type-check does, and what must not does not."""
+"""The public types: correct code type-checks, and wrong code does not."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ GOOD, BAD = FOLDER / "good.py", FOLDER / "bad.py"
 
 @pytest.fixture(scope="module")
 def errors() -> dict[Path, set[tuple[int, str]]]:
-    """The errors of each file: line, and kind. Mypy remembers what has not changed."""
+    """Return the errors of each file, as lines and error codes. Mypy caches unchanged files."""
     message, trouble, _ = api.run(
         [
             f"--config-file={ROOT / 'pyproject.toml'}",
@@ -38,11 +38,11 @@ def errors() -> dict[Path, set[tuple[int, str]]]:
     return errors
 
 
-def test_what_is_right_type_checks(errors: dict[Path, set[tuple[int, str]]]) -> None:
+def test_correct_code_type_checks(errors: dict[Path, set[tuple[int, str]]]) -> None:
     assert errors[GOOD] == set()
 
 
-def test_what_is_wrong_is_reported_line_by_line(errors: dict[Path, set[tuple[int, str]]]) -> None:
+def test_each_wrong_line_is_reported(errors: dict[Path, set[tuple[int, str]]]) -> None:
     lines = enumerate(BAD.read_text().splitlines(), 1)
     marked = {
         (number, match[1])

@@ -29,28 +29,28 @@ from tests.support.helpers import until
 
 pytestmark = pytest.mark.fast
 
-WELL = Status(live=True, ready=True, started=True, state="consuming")
+HEALTHY = Status(live=True, ready=True, started=True, state="consuming")
 
 
-class Thing(WebMixin):
-    """Something that is opened and closed, and may die, as an app of handlers does."""
+class Resource(WebMixin):
+    """A resource that is opened and closed and may fail, like an app of handlers."""
 
     recorder = Recorder()
 
-    def __init__(self, *, cannot_start: Exception | None = None) -> None:
-        self._scope = Scope("thing")
+    def __init__(self, *, start_error: Exception | None = None) -> None:
+        self._scope = Scope("resource")
         self.observed: list[str] = []
         self.drained = asyncio.Event()
         self.drained.set()
-        self.worse_at_the_end: Exception | None = None
-        self._cannot_start = cannot_start
+        self.close_error: Exception | None = None
+        self._start_error = start_error
         self._task: asyncio.Task[Any] | None = None
         self._error: Exception | None = None
 
     async def _open(self, stack: AsyncExitStack) -> None:
         await asyncio.sleep(0)
-        if self._cannot_start:
-            raise self._cannot_start
+        if self._start_error:
+            raise self._start_error
         await stack.enter_async_context(self._scope)
         self._task = asyncio.current_task()
         self.observed.append("open")
@@ -67,121 +67,121 @@ class Thing(WebMixin):
         await self.drained.wait()
         await super().__aexit__(None, None, None)
         self.observed.append("closed")
-        if failure := self._error or self.worse_at_the_end:
+        if failure := self._error or self.close_error:
             raise failure
 
-    def can_start(self, error: Exception | None = None) -> None:
-        self._cannot_start = error
+    def set_start_error(self, error: Exception | None = None) -> None:
+        self._start_error = error
 
-    def die(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
         assert self._task
         self._error = error
         self._task.cancel()
 
     def status(self) -> Status:
-        return WELL
+        return HEALTHY
 
 
-async def test_it_is_open_while_the_web_app_runs() -> None:
-    thing = Thing()
-    async with thing.lifespan(FastAPI()):
-        assert thing.observed == ["open"]
-        assert await thing.current() is thing
-        assert thing.status_by_worker() == {"": WELL}
-    assert thing.observed == ["open", "draining", "closed"]
+async def test_the_resource_is_open_while_the_web_app_runs() -> None:
+    resource = Resource()
+    async with resource.lifespan(FastAPI()):
+        assert resource.observed == ["open"]
+        assert await resource.current() is resource
+        assert resource.status_by_worker() == {"": HEALTHY}
+    assert resource.observed == ["open", "draining", "closed"]
 
 
-async def test_the_end_of_the_web_app_waits_until_all_is_drained() -> None:
-    thing, over = Thing(), asyncio.Event()
-    thing.drained.clear()
+async def test_the_end_of_the_web_app_waits_for_the_drain() -> None:
+    resource, over = Resource(), asyncio.Event()
+    resource.drained.clear()
 
     async def serve() -> None:
-        async with thing.lifespan():
+        async with resource.lifespan():
             await over.wait()
 
     async with asyncio.TaskGroup() as group:
         served = group.create_task(serve())
         over.set()
-        await until(lambda: "draining" in thing.observed)
+        await until(lambda: "draining" in resource.observed)
         for _ in range(10):
             await asyncio.sleep(0)
         assert not served.done()
-        thing.drained.set()
-    assert thing.observed[-1] == "closed"
+        resource.drained.set()
+    assert resource.observed[-1] == "closed"
 
 
-async def test_what_cannot_start_keeps_the_web_app_from_starting() -> None:
-    thing = Thing(cannot_start=ConfigError("no such option"))
+async def test_a_final_error_prevents_the_start_of_the_web_app() -> None:
+    resource = Resource(start_error=ConfigError("no such option"))
     with pytest.raises(ConfigError, match="no such option"):
-        async with thing.lifespan():
+        async with resource.lifespan():
             pytest.fail("the web app started")
     with pytest.raises(ConfigError, match="no such option"):
-        await anext(aiter(Thing(cannot_start=ConfigError("no such option")).cleanup_ctx()))
+        await anext(aiter(Resource(start_error=ConfigError("no such option")).cleanup_ctx()))
 
 
-def nobody() -> NoBrokerAnswered:
+def no_broker_answered() -> NoBrokerAnswered:
     return NoBrokerAnswered((ConnectFailed("k:9092", "refused"),))
 
 
-async def test_without_kafka_the_web_app_starts_and_goes_on_trying(
+async def test_the_web_app_starts_without_kafka_and_retries(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    thing = Thing(cannot_start=nobody())
-    async with thing.lifespan(FastAPI()):
-        status = thing.status_by_worker()[""]
+    resource = Resource(start_error=no_broker_answered())
+    async with resource.lifespan(FastAPI()):
+        status = resource.status_by_worker()[""]
         assert (status.live, status.ready, status.state) == (True, False, "starting")
         assert "no broker answered" in (status.reason or "")
         assert [
-            page("GET", path, thing.status_by_worker).status
+            page("GET", path, resource.status_by_worker).status
             for path in ("/live", "/started", "/ready")
         ] == [200, 503, 503]
         with pytest.raises(ClosedError):
-            await thing.current()
-        thing.can_start()
-        await until(lambda: thing.observed == ["open"])
-        assert thing.status_by_worker() == {"": WELL}
-        assert await thing.current() is thing
-    assert thing.observed[-1] == "closed"
-    assert "Thing could not be opened, next try in 0." in caplog.text
+            await resource.current()
+        resource.set_start_error()
+        await until(lambda: resource.observed == ["open"])
+        assert resource.status_by_worker() == {"": HEALTHY}
+        assert await resource.current() is resource
+    assert resource.observed[-1] == "closed"
+    assert "Resource could not be opened, next try in 0." in caplog.text
 
 
-async def test_a_web_app_that_ends_before_kafka_is_there_does_not_wait() -> None:
-    thing = Thing(cannot_start=nobody())
-    async with asyncio.timeout(5), thing.lifespan():
+async def test_a_web_app_that_ends_before_kafka_answers_does_not_wait() -> None:
+    resource = Resource(start_error=no_broker_answered())
+    async with asyncio.timeout(5), resource.lifespan():
         pass
-    assert (thing.observed, thing.status_by_worker()[""].live) == ([], False)
+    assert (resource.observed, resource.status_by_worker()[""].live) == ([], False)
 
 
-async def test_a_web_app_that_ends_cancels_an_attempt_to_open() -> None:
+async def test_the_end_of_the_web_app_cancels_an_attempt_to_open() -> None:
     """A broker that accepts connections and does not respond would delay the end otherwise."""
 
-    class SecondAttemptHangs(Thing):
+    class SecondAttemptHangs(Resource):
         async def _open(self, stack: AsyncExitStack) -> None:
             self.observed.append("opening")
             if len(self.observed) == 1:
-                raise nobody()
+                raise no_broker_answered()
             stack.callback(self.observed.append, "closed again")
             await asyncio.Event().wait()
 
-    thing = SecondAttemptHangs()
-    async with asyncio.timeout(5), thing.lifespan():
-        await until(lambda: len(thing.observed) == 2)
-    assert thing.observed == ["opening", "opening", "closed again"]
-    assert not thing.status_by_worker()[""].live
+    resource = SecondAttemptHangs()
+    async with asyncio.timeout(5), resource.lifespan():
+        await until(lambda: len(resource.observed) == 2)
+    assert resource.observed == ["opening", "opening", "closed again"]
+    assert not resource.status_by_worker()[""].live
 
 
 async def test_the_option_start_is_checked() -> None:
     with pytest.raises(ConfigError, match="`start` must be 'lazy' or 'connected', got 'eager'"):
-        async with Thing().lifespan(start="eager"):  # type: ignore[arg-type]
+        async with Resource().lifespan(start="eager"):  # type: ignore[arg-type]
             pytest.fail("the web app started")
 
 
-async def test_what_is_wrong_for_good_is_reported_also_later() -> None:
-    thing = Thing(cannot_start=nobody())
-    async with thing.lifespan():
-        thing.can_start(ConfigError("no such option"))
-        await until(lambda: not thing.status_by_worker()[""].live)
-        assert thing.status_by_worker()[""].reason == "no such option"
+async def test_a_final_error_of_a_later_attempt_is_reported() -> None:
+    resource = Resource(start_error=no_broker_answered())
+    async with resource.lifespan():
+        resource.set_start_error(ConfigError("no such option"))
+        await until(lambda: not resource.status_by_worker()[""].live)
+        assert resource.status_by_worker()[""].reason == "no such option"
 
 
 async def test_a_web_app_may_require_kafka() -> None:
@@ -190,11 +190,16 @@ async def test_a_web_app_may_require_kafka() -> None:
         yield
 
     async def in_aiohttp() -> None:
-        await anext(aiter(Thing(cannot_start=nobody()).cleanup_ctx(None, start="connected")))
+        await anext(
+            aiter(Resource(start_error=no_broker_answered()).cleanup_ctx(None, start="connected"))
+        )
 
     with pytest.raises(NoBrokerAnswered):
         await in_aiohttp()
-    resource, other = Thing(cannot_start=nobody()), Thing(cannot_start=nobody())
+    resource, other = (
+        Resource(start_error=no_broker_answered()),
+        Resource(start_error=no_broker_answered()),
+    )
     for span in (
         resource.lifespan(FastAPI(), start="connected"),
         other.lifespan_with(existing, start="connected")(None),
@@ -205,8 +210,8 @@ async def test_a_web_app_may_require_kafka() -> None:
 
 
 @pytest.mark.parametrize("kind", [ConsumerApp, Consumer])
-async def test_what_failed_to_open_can_be_opened_again(kind: Any) -> None:
-    """Wherever it failed: with its connections, or with what it was to read."""
+async def test_a_resource_can_be_opened_after_a_failed_open(kind: Any) -> None:
+    """The open may fail while connections are opened or while partitions are assigned."""
     async with GroupCluster(Random(1)) as cluster:
         cluster.add_topic("t", 1)
         environment = Environment(open_broker=cluster.open, randomness=Random(1))
@@ -230,85 +235,85 @@ async def test_what_failed_to_open_can_be_opened_again(kind: Any) -> None:
 
 
 async def failing(*_: object) -> None:
-    raise nobody()
+    raise no_broker_answered()
 
 
-async def test_what_dies_is_reported_and_the_web_app_goes_on(
+async def test_a_failed_resource_is_reported_and_the_web_app_continues(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    thing = Thing()
-    async with thing.lifespan():
-        thing.die(ConfigError("the group was deleted"))
-        await until(lambda: not thing.status_by_worker()[""].live)
-        assert thing.status_by_worker()[""].reason == "the group was deleted"
+    resource = Resource()
+    async with resource.lifespan():
+        resource.fail(ConfigError("the group was deleted"))
+        await until(lambda: not resource.status_by_worker()[""].live)
+        assert resource.status_by_worker()[""].reason == "the group was deleted"
         with pytest.raises(ClosedError):
-            await thing.current()
-    assert "Thing failed, and the web app continues without it: the group was deleted" in (
+            await resource.current()
+    assert "Resource failed, and the web app continues without it: the group was deleted" in (
         caplog.text
     )
 
 
-async def test_an_error_of_the_very_end_is_raised() -> None:
-    thing = Thing()
+async def test_an_error_of_close_is_raised() -> None:
+    resource = Resource()
     with pytest.raises(ConfigError, match="not committed"):
-        async with thing.lifespan():
-            thing.worse_at_the_end = ConfigError("not committed")
+        async with resource.lifespan():
+            resource.close_error = ConfigError("not committed")
 
 
-async def test_errors_of_the_web_app_are_its_own() -> None:
-    thing = Thing()
+async def test_errors_of_the_web_app_are_raised_unchanged() -> None:
+    resource = Resource()
     with pytest.raises(KeyError):
-        async with thing.lifespan():
+        async with resource.lifespan():
             raise KeyError
-    assert thing.observed[-1] == "closed"
+    assert resource.observed[-1] == "closed"
 
 
-async def test_a_web_app_that_is_cancelled_takes_it_along() -> None:
-    thing = Thing()
+async def test_a_cancelled_web_app_closes_the_resource() -> None:
+    resource = Resource()
 
     async def serve() -> None:
-        async with thing.lifespan():
+        async with resource.lifespan():
             await asyncio.Event().wait()
 
     async with asyncio.TaskGroup() as group:
         served = group.create_task(serve())
-        await until(lambda: thing.observed == ["open"])
+        await until(lambda: resource.observed == ["open"])
         served.cancel()
-    assert thing.observed[-1] == "closed"
+    assert resource.observed[-1] == "closed"
 
 
-async def test_what_an_existing_lifespan_opens_is_there_before_it_and_after_it() -> None:
-    thing, web_app = Thing(), Starlette()
+async def test_an_existing_lifespan_surrounds_the_resource() -> None:
+    resource, web_app = Resource(), Starlette()
 
     @asynccontextmanager
     async def existing(value: object) -> AsyncIterator[dict[str, int]]:
         assert value is web_app
-        thing.observed.append("existing")
+        resource.observed.append("existing")
         yield {"answer": 42}
-        thing.observed.append("existing over")
+        resource.observed.append("existing over")
 
-    async with thing.lifespan_with(existing)(web_app) as state:
+    async with resource.lifespan_with(existing)(web_app) as state:
         assert state == {"answer": 42}
-    assert thing.observed == ["existing", "open", "draining", "closed", "existing over"]
+    assert resource.observed == ["existing", "open", "draining", "closed", "existing over"]
 
 
-async def test_aiohttp_opens_and_closes_it() -> None:
-    thing, web_app = Thing(), web.Application()
-    web_app.cleanup_ctx.append(thing.cleanup_ctx)
+async def test_aiohttp_opens_and_closes_the_resource() -> None:
+    resource, web_app = Resource(), web.Application()
+    web_app.cleanup_ctx.append(resource.cleanup_ctx)
     runner = web.AppRunner(web_app)
-    async with asyncio.TaskGroup() as group:  # as fixtures of tests do: each in a task of its own
+    async with asyncio.TaskGroup() as group:  # like fixtures of tests, each step in its own task
         await group.create_task(runner.setup())
-        assert thing.observed == ["open"]
+        assert resource.observed == ["open"]
         await group.create_task(runner.cleanup())
-    assert thing.observed == ["open", "draining", "closed"]
+    assert resource.observed == ["open", "draining", "closed"]
 
 
-async def test_a_second_life_is_refused() -> None:
-    thing = Thing()
-    async with thing.lifespan():
+async def test_a_closed_resource_cannot_be_opened_again() -> None:
+    resource = Resource()
+    async with resource.lifespan():
         pass
     with pytest.raises(ClosedError, match="create a new one"):
-        async with thing.lifespan():
+        async with resource.lifespan():
             pytest.fail("opened twice")
 
 
@@ -321,16 +326,16 @@ async def test_a_second_life_is_refused() -> None:
         (AppState.CLOSED, False, False),
     ],
 )
-def test_an_app_stands_as_its_consumer_does_while_it_runs(
+def test_a_running_app_has_the_status_of_its_consumer(
     state: AppState, live: bool, ready: bool
 ) -> None:
-    status = status_of(AppHealth(state, "why", {}), WELL)
+    status = status_of(AppHealth(state, "why", {}), HEALTHY)
     assert (status.live, status.ready) == (live, ready)
-    assert status.state == (WELL.state if ready else state)
-    assert not status_of(AppHealth(state, None, {}), replace(WELL, ready=False)).ready
+    assert status.state == (HEALTHY.state if ready else state)
+    assert not status_of(AppHealth(state, None, {}), replace(HEALTHY, ready=False)).ready
 
 
-async def test_apps_and_consumers_say_when_they_are_not_open() -> None:
+async def test_apps_and_consumers_report_that_they_are_not_open() -> None:
     app = ConsumerApp(bootstrap_servers="localhost:1", group_id="g")
     consumer = Consumer("t", bootstrap_servers="localhost:1", group_id="g")
     for resource in (app, consumer):
@@ -353,4 +358,4 @@ async def test_a_consumer_is_started_after_its_first_assignment() -> None:
             await consumer.wait_joined()
             assert consumer.status().started
         async with make_consumer(cluster, ()) as idle:
-            assert idle.status().started  # it awaits no assignment
+            assert idle.status().started  # the consumer awaits no assignment

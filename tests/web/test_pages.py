@@ -21,7 +21,7 @@ from asyncconsumer.web.aiohttp import health_pages
 from asyncconsumer.web.metrics import STATES, metrics
 from asyncconsumer.web.pages import Readiness, asgi, page
 from asyncconsumer.web.status import Status, combine
-from tests.web.test_mixin import WELL, Thing
+from tests.web.test_mixin import HEALTHY, Resource
 
 pytestmark = pytest.mark.fast
 
@@ -44,7 +44,7 @@ def answer(path: str, *standings: Status, method: str = "GET") -> tuple[int, Any
     return made.status, json.loads(made.body)
 
 
-def test_probes_say_it_by_their_status_and_why() -> None:
+def test_probes_have_a_status_code_and_a_reason() -> None:
     assert answer("/live", BUSY)[0] == answer("/ready", BUSY)[0] == 200
     assert answer("/live", STALLED)[0] == 200
     stalled = {"ready": False, "state": "stalled", "reason": "no answer from 1"}
@@ -79,19 +79,19 @@ def test_readiness_for_traffic_does_not_depend_on_kafka(status: Status, code: in
 
 
 def test_the_readiness_of_a_mounted_app_is_chosen() -> None:
-    class Stalled(Thing):
+    class Stalled(Resource):
         def status(self) -> Status:
             return STALLED
 
-    thing = Stalled()
+    resource = Stalled()
     for ready, code in (("work", 503), ("traffic", 200)):
-        app: Any = thing.asgi(ready=ready)  # type: ignore[arg-type]
+        app: Any = resource.asgi(ready=ready)  # type: ignore[arg-type]
         assert AsgiClient(app).get("/ready").status_code == code
     with pytest.raises(ConfigError, match="`ready` must be 'work' or 'traffic', got 'both'"):
-        thing.asgi(ready="both")  # type: ignore[arg-type]
+        resource.asgi(ready="both")  # type: ignore[arg-type]
 
 
-def test_lag_is_reported_by_partition_and_in_all_where_it_is_known() -> None:
+def test_lag_is_reported_by_partition_and_in_total_if_known() -> None:
     status, reported = answer("/lag", BUSY)
     assert (status, reported["total"], reported["topics"]["orders"]) == (
         200,
@@ -101,13 +101,13 @@ def test_lag_is_reported_by_partition_and_in_all_where_it_is_known() -> None:
     assert Status(live=True, ready=True, state="", lag={"t": {"0": 3, "1": 4}}).total_lag == 7
 
 
-def test_status_is_all_of_it_and_can_be_read_back() -> None:
+def test_the_status_page_can_be_parsed() -> None:
     status, reported = answer("/status/", BUSY)
     assert status == 200
     assert Status.from_json(json.dumps({**reported, "of_a_newer_version": 1})) == BUSY
 
 
-def test_several_workers_are_one_to_those_outside() -> None:
+def test_the_status_of_several_workers_is_combined() -> None:
     assert answer("/ready", BUSY, BUSY)[0] == 200
     status, reported = answer("/ready", BUSY, STALLED)
     assert (status, reported["reason"], reported["state"]) == (
@@ -124,7 +124,7 @@ def test_several_workers_are_one_to_those_outside() -> None:
     assert not combine({}).started
 
 
-def test_what_is_not_there_and_what_is_not_asked_for_properly() -> None:
+def test_unknown_pages_and_methods_are_refused() -> None:
     status, reported = answer("/nothing", BUSY)
     assert (status, "/ready" in reported["error"]) == (404, True)
     assert answer("/live", BUSY, method="POST")[0] == 405
@@ -132,7 +132,7 @@ def test_what_is_not_there_and_what_is_not_asked_for_properly() -> None:
 
 
 def samples(parts: Mapping[str, Status]) -> dict[str, list[tuple[dict[str, str], float]]]:
-    """As Prometheus itself reads them."""
+    """Return the samples as parsed by Prometheus."""
     read: dict[str, list[tuple[dict[str, str], float]]] = {}
     for family in text_string_to_metric_families(metrics(parts)):
         for sample in family.samples:
@@ -140,7 +140,7 @@ def samples(parts: Mapping[str, Status]) -> dict[str, list[tuple[dict[str, str],
     return read
 
 
-def test_prometheus_can_read_the_metrics() -> None:
+def test_prometheus_can_parse_the_metrics() -> None:
     assert samples({"": BUSY}) == {
         "asyncconsumer_live": [({}, 1)],
         "asyncconsumer_ready": [({}, 1)],
@@ -156,7 +156,7 @@ def test_prometheus_can_read_the_metrics() -> None:
     }
 
 
-def test_what_only_grows_is_a_counter() -> None:
+def test_monotonic_metrics_are_counters() -> None:
     kinds = {
         metric.name: metric.type for metric in text_string_to_metric_families(metrics({"": BUSY}))
     }
@@ -169,7 +169,7 @@ def test_metrics_of_several_workers_are_distinguished() -> None:
     assert live == [({"worker": "1"}, 1), ({"worker": "2"}, 0)]
 
 
-def test_a_state_that_was_left_is_0_and_no_series_goes_away() -> None:
+def test_a_former_state_has_the_value_0_and_keeps_its_series() -> None:
     idle = replace(BUSY, state="idle")
     before, after = (samples({"": status})["asyncconsumer_state"] for status in (BUSY, idle))
     assert [labels for labels, _ in before] == [labels for labels, _ in after]
@@ -194,7 +194,7 @@ def test_every_metric_is_explained() -> None:
     assert "asyncconsumer_handler_parked_total" in text
 
 
-def test_metrics_have_the_group() -> None:
+def test_metrics_have_the_group_as_label() -> None:
     parts = {"1": replace(BUSY, group="billing"), "2": replace(STALLED, group="billing")}
     for name, rows in samples(parts).items():
         assert {labels.get("group") for labels, _ in rows} == {"billing"}, name
@@ -202,22 +202,22 @@ def test_metrics_have_the_group() -> None:
 
 
 def test_pages_are_mounted_into_fastapi() -> None:
-    thing = Thing()
-    api = FastAPI(lifespan=thing.lifespan)
-    api.mount("/kafka", thing.asgi())
+    resource = Resource()
+    api = FastAPI(lifespan=resource.lifespan)
+    api.mount("/kafka", resource.asgi())
     with AsgiClient(api) as client:
-        assert client.get("/kafka/ready").json()["state"] == WELL.state
+        assert client.get("/kafka/ready").json()["state"] == HEALTHY.state
         assert client.get("/kafka/metrics").headers["content-type"].startswith("text/plain")
         assert client.get("/kafka/nothing").status_code == 404
         assert client.head("/kafka/live").content == b""
 
 
-def test_pages_speak_http_only() -> None:
+def test_pages_refuse_other_protocols() -> None:
     async def nothing(*_: object) -> Any:
         return {}
 
     with pytest.raises(RuntimeError, match="websocket"):
-        asyncio.run(_call(asgi(lambda: {"": WELL}), {"type": "websocket"}, nothing))
+        asyncio.run(_call(asgi(lambda: {"": HEALTHY}), {"type": "websocket"}, nothing))
 
 
 async def _call(app: Any, scope: dict[str, Any], nothing: Any) -> None:
@@ -225,8 +225,8 @@ async def _call(app: Any, scope: dict[str, Any], nothing: Any) -> None:
 
 
 async def test_pages_are_mounted_into_aiohttp() -> None:
-    thing, web_app = Thing(), web.Application()
-    web_app.add_subapp("/kafka", health_pages(thing))
+    resource, web_app = Resource(), web.Application()
+    web_app.add_subapp("/kafka", health_pages(resource))
     async with TestClient(TestServer(web_app)) as client:
         assert (await (await client.get("/kafka/ready")).json())["ready"] is True
         metrics_page = await client.get("/kafka/metrics")

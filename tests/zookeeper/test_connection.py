@@ -1,4 +1,4 @@
-"""One connection, with a test at its other end; on virtual time."""
+"""One connection, whose server is played by a test, on virtual time."""
 
 import asyncio
 import struct
@@ -32,7 +32,7 @@ PING, AUTH = -2, -4
 
 
 class Script:
-    """A line whose other end is the test; it also listens to what the connection tells."""
+    """A transport whose server is the test, and a receiver of the connection's events."""
 
     def __init__(self, welcome: ConnectResponse = GOOD) -> None:
         self.connect_response = welcome
@@ -87,7 +87,7 @@ def a_path(text: str) -> bytes:
 
 
 @simulated(range(5), limit=1000)
-async def test_answers_find_their_calls() -> None:
+async def test_responses_are_matched_to_their_calls() -> None:
     script = Script()
     connection = connected(script)
     first, second, third = (connection.send(requests.sync(f"/{n}")) for n in range(3))
@@ -103,7 +103,7 @@ async def test_answers_find_their_calls() -> None:
 
 
 @simulated(range(5), limit=1000)
-async def test_pings_go_out_only_while_nothing_else_does() -> None:
+async def test_pings_are_sent_only_on_an_idle_connection() -> None:
     script = Script()
     connection = connected(script)
     await asyncio.sleep(19)
@@ -121,7 +121,7 @@ async def test_pings_go_out_only_while_nothing_else_does() -> None:
 
 
 @simulated(range(5), limit=1000)
-async def test_a_silent_server_is_given_up_after_two_thirds() -> None:
+async def test_a_silent_server_is_given_up_after_two_thirds_of_the_timeout() -> None:
     script = Script()
     script.answers_pings = False
     connection = connected(script)
@@ -136,7 +136,7 @@ async def test_a_silent_server_is_given_up_after_two_thirds() -> None:
 
 
 @simulated(range(5), limit=1000)
-async def test_a_server_that_pings_but_does_not_answer_is_given_up() -> None:
+async def test_a_server_that_answers_only_pings_is_given_up() -> None:
     connection = connected(Script())
     with pytest.raises(ConnectionLoss, match="no answer to GetData in 6"):
         await connection.send(requests.get("/n"))
@@ -170,9 +170,7 @@ async def test_every_pending_call_has_failed_before_the_end_is_reported() -> Non
         (1, struct.pack(">i", 2**31 - 1), "is invalid"),
     ],
 )
-def test_an_answer_that_makes_no_sense_ends_the_connection(
-    xid: int, body: bytes, words: str
-) -> None:
+def test_an_invalid_response_ends_the_connection(xid: int, body: bytes, words: str) -> None:
     @simulated([0], limit=100)
     async def scenario() -> None:
         script = Script()
@@ -187,7 +185,7 @@ def test_an_answer_that_makes_no_sense_ends_the_connection(
 
 
 @pytest.mark.parametrize("code", [-112, -118])
-def test_a_session_that_is_over_ends_the_connection(code: int) -> None:
+def test_an_expired_session_ends_the_connection(code: int) -> None:
     @simulated([0], limit=100)
     async def scenario() -> None:
         script = Script()
@@ -201,7 +199,7 @@ def test_a_session_that_is_over_ends_the_connection(code: int) -> None:
 
 
 class Wire(asyncio.Transport):
-    """Takes what is written; a test says what is received."""
+    """A transport that stores written data. A test passes received data."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -225,10 +223,10 @@ WELCOME = struct.pack(">iiiqi16s", 36, 0, 6_000, 7, 16, b"p" * 16)
 
 
 @simulated([0], limit=100)
-async def test_a_line_that_ended_before_anybody_listened_says_so() -> None:
+async def test_a_transport_that_ended_early_ends_the_connection() -> None:
     line, script, wire = SocketTransport(ZK, 1024), Script(), Wire()
     line.connection_made(wire)
-    receive(line, WELCOME)  # TLS may hand over the last bytes and the end at once
+    receive(line, WELCOME)  # TLS may deliver the last bytes and the end together
     line.eof_received()
     assert line.connect_response == GOOD
     connection = ZooKeeperConnection(ZK, line, script, now(), 0)
@@ -237,7 +235,7 @@ async def test_a_line_that_ended_before_anybody_listened_says_so() -> None:
 
 
 @simulated([0], limit=100)
-async def test_calls_of_one_turn_go_out_together_and_in_order() -> None:
+async def test_calls_of_one_turn_are_sent_together_and_in_order() -> None:
     line, script, wire = SocketTransport(ZK, 1024), Script(), Wire()
     line.connection_made(wire)
     receive(line, WELCOME)
@@ -252,12 +250,12 @@ async def test_calls_of_one_turn_go_out_together_and_in_order() -> None:
     event = struct.pack(">iqiii", -1, -1, 0, 3, 3) + a_path("/n")
     receive(line, struct.pack(">i", len(event)) + event)
     assert script.events == [WatchNotification(3, "/n")]
-    receive(line, struct.pack(">iiq", 12, 1, 0))  # no room for the error's code
+    receive(line, struct.pack(">iiq", 12, 1, 0))  # too short for the error code
     assert "does not speak" in str(connection.ending)
 
 
 @simulated([0], limit=100)
-async def test_an_answer_before_any_call_is_refused() -> None:
+async def test_a_response_before_any_call_is_refused() -> None:
     line, wire = SocketTransport(ZK, 1024), Wire()
     line.connection_made(wire)
     receive(line, WELCOME + struct.pack(">iiqi", 16, 1, 0, 0))
@@ -265,7 +263,7 @@ async def test_an_answer_before_any_call_is_refused() -> None:
 
 
 @simulated([0], limit=100)
-async def test_numbers_of_requests_begin_again() -> None:
+async def test_request_numbers_wrap_around() -> None:
     script = Script()
     connection = connected(script)
     connection._xid = 2**31 - 2
@@ -278,14 +276,16 @@ async def test_numbers_of_requests_begin_again() -> None:
 
 
 @simulated([0], limit=100)
-async def test_who_is_refused_learns_it_at_the_start() -> None:
+async def test_a_refused_login_is_raised_at_the_start() -> None:
     class Refusing(Script):
         def send(self, xid: int, call: Call[Any]) -> None:
             super().send(xid, call)
             if isinstance(call.request, protocol.AuthRequest):
                 asyncio.get_running_loop().call_soon(lambda: self.answer(xid, error=-115))
 
-    async def opener(address: Address, config: ZooKeeperConfig, hello: ConnectRequest) -> Script:
+    async def opener(
+        address: Address, config: ZooKeeperConfig, connect_request: ConnectRequest
+    ) -> Script:
         await asyncio.sleep(0)
         return Refusing()
 
@@ -298,25 +298,27 @@ async def test_who_is_refused_learns_it_at_the_start() -> None:
 
 
 @simulated([0], limit=100)
-async def test_a_hello_tells_what_we_have_seen() -> None:
-    hellos: list[ConnectRequest] = []
+async def test_a_connect_request_has_the_session_and_the_last_zxid() -> None:
+    connect_requests: list[ConnectRequest] = []
     scripts: list[Script] = []
 
-    async def opener(address: Address, config: ZooKeeperConfig, hello: ConnectRequest) -> Script:
+    async def opener(
+        address: Address, config: ZooKeeperConfig, connect_request: ConnectRequest
+    ) -> Script:
         await asyncio.sleep(0)
-        hellos.append(hello)
+        connect_requests.append(connect_request)
         scripts.append(Script())
         return scripts[-1]
 
     config = ZooKeeperConfig(zookeeper_connect="zk", session_timeout_ms=9_000)
     async with ZooKeeperSession(config, randomness=Random(0), opener=opener) as zk:
-        assert hellos == [ConnectRequest(0, bytes(16), 9_000, 0)]
+        assert connect_requests == [ConnectRequest(0, bytes(16), 9_000, 0)]
         receiver = scripts[0].receiver
         assert receiver is not None
         await asyncio.sleep(2.5)  # a ping was answered, at zxid 1
         receiver.lost("cut")
         assert not zk.connected.is_set()
         await zk.connected.wait()
-        assert hellos[1] == ConnectRequest(7, b"p" * 16, 6_000, 1)
-        scripts[-1].receiver = None  # it does not answer the close: that takes its time
+        assert connect_requests[1] == ConnectRequest(7, b"p" * 16, 6_000, 1)
+        scripts[-1].receiver = None  # the close is not answered, so it waits for the timeout
     assert now() < 5

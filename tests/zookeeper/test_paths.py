@@ -1,4 +1,4 @@
-"""Kafka's paths, and names that must not lead out of them."""
+"""The paths of Kafka, and names that must not leave them."""
 
 import pytest
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.fast
 HOSTILE = ["", ".", "..", "a/b", "../x", "a\0b", "a\nb", "é", "a∕b", " ", "x" * 250, "x" * 10_000]
 
 
-def test_paths_are_kafkas() -> None:
+def test_paths_are_those_of_kafka() -> None:
     group, where = GroupPaths("g"), TopicPartition("t.1", 7)
     assert [group.root, group.ids, group.owners, group.offsets] == [
         "/consumers/g",
@@ -29,7 +29,7 @@ def test_paths_are_kafkas() -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
-def test_names_that_lead_elsewhere_are_refused(name: str) -> None:
+def test_names_that_leave_their_path_are_refused(name: str) -> None:
     group = GroupPaths("g")
     for path in (GroupPaths, paths.topic, group.topic_owners, group.topic_offsets):
         with pytest.raises(ConfigError, match="is invalid; Kafka allows") as caught:
@@ -38,7 +38,7 @@ def test_names_that_lead_elsewhere_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\0", "a\n", "x" * 1025])
-def test_member_ids_that_lead_elsewhere_are_refused(name: str) -> None:
+def test_member_ids_that_leave_their_path_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="cannot name a znode"):
         GroupPaths("g").member(name)
 

@@ -47,7 +47,7 @@ def registration(**fields: Any) -> bytes:
     ],
     ids=["first", "bad endpoint", "latest"],
 )
-def test_a_broker_of_any_version_is_read(data: bytes, endpoints: list[Any]) -> None:
+def test_a_broker_of_any_version_is_parsed(data: bytes, endpoints: list[Any]) -> None:
     broker = RegisteredBroker(1, tuple(BrokerEndpoint(*each) for each in endpoints))
     assert parse_broker(PATH, data) == (1, broker)
     assert broker.address(endpoints[-1][1]) == endpoints[-1][2]
@@ -85,13 +85,13 @@ HOSTILE: dict[str, bytes | None] = {
 
 
 @pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
-def test_a_broker_that_makes_no_sense_is_reported(data: bytes | None) -> None:
+def test_an_invalid_broker_is_reported(data: bytes | None) -> None:
     with pytest.raises(BadZnode, match=PATH) as caught:
         parse_broker(PATH, data)
     assert len(str(caught.value)) < 300
 
 
-def test_a_topic_of_any_version_is_read() -> None:
+def test_a_topic_of_any_version_is_parsed() -> None:
     data = registration(version=3, partitions={"10": [1], "2": [0, 1], "0": []}, topic_id="x")
     assert parse_topic("/brokers/topics/t", data) == ("t", (0, 2, 10))
 
@@ -110,6 +110,6 @@ def test_a_topic_of_any_version_is_read() -> None:
     ],
     ids=range(8),
 )
-def test_a_topic_that_makes_no_sense_is_reported(data: bytes | None) -> None:
+def test_an_invalid_topic_is_reported(data: bytes | None) -> None:
     with pytest.raises(BadZnode, match="/brokers/topics/t"):
         parse_topic("/brokers/topics/t", data)

@@ -1,4 +1,4 @@
-"""Reading answers: what is sound, and bytes that are not."""
+"""The decoding of valid and invalid responses."""
 
 import struct
 from contextlib import suppress
@@ -23,7 +23,7 @@ def children(*names: str) -> bytes:
 
 
 @given(st.lists(st.text()))
-def test_children_are_read_as_aiozk_reads_them(names: list[str]) -> None:
+def test_children_are_decoded_as_by_aiozk(names: list[str]) -> None:
     data = children(*names)
     assert read_children(memoryview(data)) == names
     assert protocol.GetChildrenResponse.deserialize(data).children == names
@@ -43,13 +43,13 @@ def test_children_are_read_as_aiozk_reads_them(names: list[str]) -> None:
     ],
     ids=range(8),
 )
-def test_children_that_make_no_sense_are_refused(data: bytes) -> None:
+def test_invalid_children_are_refused(data: bytes) -> None:
     with pytest.raises((ValueError, struct.error)):
         read_children(memoryview(data))
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_give_an_answer_or_a_typed_refusal(data: bytes) -> None:
+def test_any_bytes_are_decoded_or_raise_a_typed_error(data: bytes) -> None:
     both = requests.transaction([requests.check("/a", 1), requests.set_data("/b", None)])
     for call in (
         requests.get("/"),
@@ -62,7 +62,7 @@ def test_any_bytes_give_an_answer_or_a_typed_refusal(data: bytes) -> None:
             call.read(memoryview(data))
 
 
-def test_a_stat_is_read_as_aiozk_reads_it() -> None:
+def test_a_stat_is_decoded_as_by_aiozk() -> None:
     data = struct.pack(">qqqqiiiqiiq", *range(1, 12))
     theirs = protocol.ExistsResponse.deserialize(data).stat
     tested = requests.exists("/").read(memoryview(data))
@@ -71,7 +71,7 @@ def test_a_stat_is_read_as_aiozk_reads_it() -> None:
     assert tested.children_count == theirs.num_children
 
 
-def test_the_operation_at_fault_is_named() -> None:
+def test_the_failed_operation_is_reported() -> None:
     operations: list[ZnodeOperation] = [Create("/a"), Check("/b", 3), Create("/c")]
     parts = [
         requests.operation(operation, operation.path, requests.WORLD) for operation in operations

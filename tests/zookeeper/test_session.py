@@ -45,13 +45,13 @@ def now() -> float:
 
 
 def fates(*drawn: Fate) -> Callable[[int, Request], Fate]:
-    """The next writes end like this, those after them well."""
+    """Return a hook that gives these fates to the next writes, and success to later ones."""
     remaining = list(drawn)
     return lambda session_id, request: remaining.pop(0) if remaining else Fate.DONE
 
 
 @simulated(range(4), limit=4000)
-async def test_an_idle_session_lives_on_its_pings() -> None:
+async def test_pings_keep_an_idle_session() -> None:
     fake = FakeZooKeeper(randomness=Random(1))
     async with fake_session(fake) as zk:
         await zk.create("/me", ephemeral=True)
@@ -64,7 +64,7 @@ async def test_an_idle_session_lives_on_its_pings() -> None:
 
 
 @simulated(SEEDS, limit=100)
-async def test_a_frozen_server_is_left_after_two_thirds_of_the_timeout() -> None:
+async def test_a_frozen_server_is_replaced_after_two_thirds_of_the_timeout() -> None:
     fake = FakeZooKeeper(3, randomness=Random(1))
     async with fake_session(fake) as zk:
         before, server = zk.session_id, _server_of(fake, zk)
@@ -83,7 +83,7 @@ def _server_of(fake: FakeZooKeeper, zk: ZooKeeperSession) -> int:
 
 
 @simulated(SEEDS, limit=100)
-async def test_ownership_is_lost_by_our_own_clock_before_the_server_says_so() -> None:
+async def test_ownership_ends_by_the_own_clock_before_the_expiry() -> None:
     fake = FakeZooKeeper(3, randomness=Random(1))
     async with fake_session(fake) as zk:
         fake.freeze()
@@ -92,7 +92,7 @@ async def test_ownership_is_lost_by_our_own_clock_before_the_server_says_so() ->
         assert [zk.suspended, zk.holds(1)] == [True, True]
         await asyncio.sleep(last + 6.01 - now())
         assert [zk.lost_by_own_clock, zk.holds(1)] == [True, False]
-        assert not zk.is_over(1)  # nobody said so yet
+        assert not zk.is_over(1)  # no server has reported the expiry yet
         await asyncio.sleep(10)
         assert not zk.is_over(1)
         fake.thaw()
@@ -103,7 +103,7 @@ async def test_ownership_is_lost_by_our_own_clock_before_the_server_says_so() ->
 
 
 @simulated(SEEDS, limit=100)
-async def test_an_answer_proves_life_only_up_to_its_request() -> None:
+async def test_a_response_extends_the_session_from_its_request_time() -> None:
     fake = FakeZooKeeper(randomness=Random(1))
     async with fake_session(fake) as zk:
         opened = now()
@@ -132,11 +132,11 @@ async def test_each_new_session_is_a_new_epoch() -> None:
             assert zk.epoch == epoch + 1
             assert former in zk.former_ids
         with pytest.raises(SessionExpired):
-            await zk.set("/", b"", epoch=7)  # of an epoch that never was
+            await zk.set("/", b"", epoch=7)  # an epoch that does not exist
 
 
 @simulated(SEEDS, limit=100)
-async def test_another_session_in_place_of_the_own_is_an_expiry() -> None:
+async def test_another_session_id_in_the_response_is_an_expiry() -> None:
     fake = FakeZooKeeper(randomness=Random(1))
 
     async def swapping(
@@ -176,7 +176,7 @@ async def test_a_lost_write_is_never_sent_again() -> None:
 
 
 @simulated(SEEDS, limit=100)
-async def test_what_another_has_claimed_meanwhile_is_not_deleted() -> None:
+async def test_a_node_claimed_by_another_member_is_not_deleted() -> None:
     fake = FakeZooKeeper(2, randomness=Random(1))
     async with fake_session(fake) as zk:
         await create_ephemeral_owned(zk, "/owner", b"me", epoch=1)
@@ -184,7 +184,9 @@ async def test_what_another_has_claimed_meanwhile_is_not_deleted() -> None:
 
         def lose_and_claim(session_id: int, request: Request) -> Fate:
             fate = next(claims, Fate.DONE)
-            if fate is Fate.LOST_AFTER:  # the delete is done, and another is quick
+            if (
+                fate is Fate.LOST_AFTER
+            ):  # the delete was applied, and another member claims the node
                 claim = protocol.CreateRequest(path="/owner", data=b"other", acl=[])
                 claim.set_flags(ephemeral=False, sequential=False)
                 asyncio.get_running_loop().call_soon(fake.apply, claim)
@@ -196,7 +198,7 @@ async def test_what_another_has_claimed_meanwhile_is_not_deleted() -> None:
 
 
 @simulated(SEEDS, limit=100)
-async def test_own_nodes_are_deleted_however_often_the_connection_breaks() -> None:
+async def test_own_nodes_are_deleted_despite_connection_losses() -> None:
     fake = FakeZooKeeper(2, randomness=Random(1))
     async with fake_session(fake) as zk:
         await create_ephemeral_owned(zk, "/owner", b"me", epoch=1)
@@ -206,7 +208,7 @@ async def test_own_nodes_are_deleted_however_often_the_connection_breaks() -> No
 
 
 @simulated(SEEDS, limit=100)
-async def test_a_lost_claim_is_found_on_a_server_that_is_behind() -> None:
+async def test_a_lost_claim_is_found_on_a_lagging_server() -> None:
     fake = FakeZooKeeper(3, randomness=Random(1), lag=30)
     async with fake_session(fake) as zk:
         for number in range(5):
@@ -217,7 +219,7 @@ async def test_a_lost_claim_is_found_on_a_server_that_is_behind() -> None:
 
 
 @simulated(SEEDS, limit=100)
-async def test_reads_never_go_back_in_time() -> None:
+async def test_reads_are_monotonic_over_reconnects() -> None:
     fake = FakeZooKeeper(3, randomness=Random(1), lag=5)
     async with (
         fake_session(fake) as zk,
@@ -244,7 +246,7 @@ async def test_reads_never_go_back_in_time() -> None:
 
 
 @simulated(range(8), limit=10_000)
-async def test_servers_that_are_down_are_tried_seldom_and_found_soon() -> None:
+async def test_stopped_servers_are_retried_with_a_backoff_and_found_soon() -> None:
     fake = FakeZooKeeper(3, randomness=Random(1))
     tries: list[float] = []
 
@@ -268,7 +270,7 @@ async def test_servers_that_are_down_are_tried_seldom_and_found_soon() -> None:
 
 
 @simulated(SEEDS, limit=10_000)
-async def test_a_server_that_keeps_hanging_up_is_no_busy_loop() -> None:
+async def test_a_server_that_closes_each_connection_causes_no_busy_loop() -> None:
     fake = FakeZooKeeper(randomness=Random(1))
     fake.on_write = lambda session_id, request: Fate.LOST_BEFORE
     async with fake_session(fake) as zk:
@@ -281,7 +283,7 @@ async def test_a_server_that_keeps_hanging_up_is_no_busy_loop() -> None:
 
 
 @simulated(SEEDS, limit=100)
-async def test_an_opening_that_fails_says_why_and_leaves_nothing() -> None:
+async def test_a_failed_open_reports_the_errors_of_all_servers() -> None:
     fake = FakeZooKeeper(3, randomness=Random(1))
     fake.stop()
     fake.freeze(1)
@@ -295,7 +297,7 @@ async def test_an_opening_that_fails_says_why_and_leaves_nothing() -> None:
 
 
 @simulated(SEEDS, limit=100)
-async def test_many_reads_survive_cuts() -> None:
+async def test_many_reads_survive_connection_losses() -> None:
     fake = FakeZooKeeper(3, randomness=Random(1))
     async with fake_session(fake) as zk, asyncio.TaskGroup() as group:
         await zk.create("/n")
@@ -310,10 +312,10 @@ async def test_many_reads_survive_cuts() -> None:
         assert [node and node.data for node in results] == [name.encode() for name in names]
 
 
-async def _mischief(
+async def _inject_faults(
     fake: FakeZooKeeper, clients: list[FakeClient], chance: Random, seconds: float
 ) -> None:
-    """Faults of every kind, one after the other, and all well at the end."""
+    """Inject faults of every kind, one after the other, and end all of them."""
     end = now() + seconds
     while now() < end:
         server = chance.choice([0, 1, 2, None])
@@ -344,12 +346,12 @@ async def _mischief(
 def test_a_claim_has_one_owner_and_watchers_see_the_end(seeds: range) -> None:
     expired = 0
     for seed in seeds:
-        expired += run(partial(_fight, seed), seed=seed, limit=2000)
-    assert expired > len(seeds)  # the faults are grave enough
+        expired += run(partial(_compete, seed), seed=seed, limit=2000)
+    assert expired > len(seeds)  # the faults are severe enough
 
 
-async def _fight(seed: int) -> int:
-    """Members fight for one node through every fault. A session that believes to hold it, does."""
+async def _compete(seed: int) -> int:
+    """Let members claim one node during faults, and check that only one session holds it."""
     chance = Random(seed)
     lag = chance.choice([0, 0.01, 1])
     fake = FakeZooKeeper(3, randomness=Random(chance.random()), lag=lag)
@@ -386,19 +388,19 @@ async def _fight(seed: int) -> int:
     async with asyncio.TaskGroup() as group:
         for me in range(3):
             group.create_task(member(me))
-        await _mischief(fake, clients, chance, 120)
+        await _inject_faults(fake, clients, chance, 120)
         stop.set()
         async with fake_session(fake, seed=9) as writer:
-            await _anyhow(writer.create("/log"))
+            await _retried(writer.create("/log"))
             await asyncio.sleep(chance.uniform(0, 1))
-            await _anyhow(writer.create("/log/last"))
+            await _retried(writer.create("/log/last"))
             fake.cut()
     assert views == [["last"]] * 3
     return len(expired)
 
 
-async def _anyhow(write: Awaitable[Any]) -> None:
+async def _retried(write: Awaitable[Any]) -> None:
     try:
         await write
-    except ZooKeeperError as error:  # nothing is amiss any more
+    except ZooKeeperError as error:  # no fault is left
         raise AssertionError(error) from error

@@ -1,4 +1,4 @@
-"""Watches: no change is missed, whatever happens between two reads."""
+"""Watches, which miss no change between two reads."""
 
 import asyncio
 from random import Random
@@ -20,7 +20,7 @@ SEEDS = range(30)
 
 
 @simulated(SEEDS, limit=60)
-async def test_a_watch_is_set_until_it_is_read_and_when_things_change() -> None:
+async def test_a_watch_is_set_initially_and_by_changes() -> None:
     fake = FakeZooKeeper(2, randomness=Random(1))
     async with fake_session(fake) as zk, fake_session(fake, 1) as other:
         with zk.watch_data("/n") as data, zk.watch_children("/n") as children:
@@ -45,7 +45,7 @@ async def test_a_watch_is_set_until_it_is_read_and_when_things_change() -> None:
 
 
 @simulated(SEEDS, limit=60)
-async def test_a_read_that_fails_or_is_cancelled_leaves_the_watch_set() -> None:
+async def test_a_failed_or_cancelled_read_leaves_the_watch_set() -> None:
     fake = FakeZooKeeper(randomness=Random(1))
     async with fake_session(fake, connection_timeout_ms=3_000) as zk:
         with zk.watch_exists("/n") as watch:
@@ -84,7 +84,7 @@ async def test_every_watch_is_set_by_a_reconnect_and_by_a_new_session() -> None:
 
 
 @simulated(SEEDS, limit=60)
-async def test_each_watcher_of_a_node_is_reported_and_one_that_left_is_not() -> None:
+async def test_every_open_watch_of_a_node_is_set() -> None:
     fake = FakeZooKeeper(randomness=Random(1))
     async with fake_session(fake) as zk:
         await zk.create("/n")
@@ -98,7 +98,7 @@ async def test_each_watcher_of_a_node_is_reported_and_one_that_left_is_not() -> 
         await first.changed.wait()
         await second.changed.wait()
         assert not remaining.changed.is_set()
-        await first.read()  # and reading does not take it from the other
+        await first.read()  # a read does not clear the other watch
         assert second.changed.is_set()
         first.close()
         second.close()
@@ -106,7 +106,7 @@ async def test_each_watcher_of_a_node_is_reported_and_one_that_left_is_not() -> 
 
 
 @simulated(range(100), limit=60)
-async def test_a_change_during_a_read_is_seen_or_reported() -> None:
+async def test_a_change_during_a_read_is_read_or_sets_the_watch() -> None:
     fake = FakeZooKeeper(randomness=Random(1), latency=(0.001, 0.01))
     async with (
         fake_session(fake) as zk,
@@ -129,7 +129,7 @@ async def test_a_change_during_a_read_is_seen_or_reported() -> None:
 
 
 @simulated(SEEDS, limit=60)
-async def test_a_node_that_comes_and_goes_while_it_is_read_is_not_missed() -> None:
+async def test_a_node_recreated_during_a_read_is_not_missed() -> None:
     fake = FakeZooKeeper(randomness=Random(1), latency=(0.001, 0.01))
     async with (
         fake_session(fake) as zk,
@@ -137,13 +137,13 @@ async def test_a_node_that_comes_and_goes_while_it_is_read_is_not_missed() -> No
         asyncio.TaskGroup() as group,
     ):
 
-        async def flicker() -> None:
+        async def recreate() -> None:
             for _ in range(10):
                 await other.create("/n")
                 await other.delete("/n")
             await other.create("/n", b"end")
 
-        group.create_task(flicker())
+        group.create_task(recreate())
         with zk.watch_data("/n") as data, zk.watch_children("/n") as children:
             while (node := await data.read()) is None or node.data != b"end":
                 await data.changed.wait()
