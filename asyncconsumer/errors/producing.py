@@ -53,7 +53,7 @@ class TransactionCoordinatorFenced(BrokerError, code=52):
 
 
 class OperationNotAttempted(BrokerError, code=55, retriable=True):
-    """The coordinator did not add a partition to the transaction, because another one failed."""
+    """The coordinator did not add a partition to the transaction, because another failed."""
 
 
 class UnknownProducerId(BrokerError, code=59):

@@ -61,7 +61,7 @@ class OffsetUnavailable(ConsumerError):
 
 
 class TopicRecreated(ConsumerError):
-    """The topic was deleted and re-created while it was read, so its offsets have new records."""
+    """The topic was deleted and re-created while it was read. Old offsets do not apply to it."""
 
     def __init__(self, topic: str, partition: int, offset: int) -> None:
         super().__init__(topic, partition, offset)

@@ -67,7 +67,7 @@ def encode(value: object, topic: str, part: Part) -> bytes | None:
 
 
 def encode_headers(headers: HeadersToSend) -> Headers:
-    """Return headers with their values as bytes."""
+    """Return the headers as pairs. Values that are text are encoded as UTF-8."""
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     return tuple(
         (name, value.encode() if isinstance(value, str) else value) for name, value in pairs

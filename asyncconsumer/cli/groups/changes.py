@@ -178,7 +178,7 @@ async def _verify(
 async def _warn_of_members(cluster: ClusterAccess, name: str) -> None:
     """Print a warning if the group has live members.
 
-    This is checked again after the change, because a member may have joined meanwhile.
+    This is called after offsets were changed, because a member may have joined meanwhile.
     """
     group = await read_group(cluster.zookeeper, name)
     if group.members:

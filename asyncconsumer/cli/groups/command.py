@@ -274,7 +274,7 @@ def migrate(
 ) -> None:
     """Copy the committed offsets of a group from one store to the other.
 
-    An offset in the destination that is not smaller stays unchanged. Without --yes, only print the
+    An offset in the destination stays unchanged if it is larger. Without --yes, only print the
     plan. The members of the group must be stopped.
 
     Example: asyncconsumer groups migrate billing --from zookeeper --to kafka --zookeeper zk:2181

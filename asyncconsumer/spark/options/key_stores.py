@@ -156,7 +156,7 @@ def _hashes(password: bytes, salt: bytes, size: int) -> Iterator[bytes]:
 
 
 def _octets(encrypted: bytes) -> bytes:
-    """Return the encrypted key in a DER sequence of an algorithm and an octet string, the key."""
+    """Return the encrypted key, which is the octet string in a DER sequence after an algorithm."""
     _, content = _value(encrypted)
     algorithm, _ = _value(content)
     _, octets = _value(content[algorithm:])

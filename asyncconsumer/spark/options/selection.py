@@ -24,7 +24,7 @@ class SubscribedTopicNames:
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """All partitions of the topics whose name has a match of a regular expression anywhere.
+    """All partitions of the topics in whose name a regular expression finds a match.
 
     Spark's own source searches in the same way. Java's consumer matches the whole name instead. The
     expression is in Python's syntax, see `java_pattern.translate`.

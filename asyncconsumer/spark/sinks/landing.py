@@ -151,9 +151,9 @@ class LandingFolder:
     def publish(
         self, batch: FeedBatch, prepared: Mapping[TopicPartition, Claim]
     ) -> Collection[TopicPartition]:
-        """Claim the range of each part in order, and move its file to where Spark sees it.
+        """Claim the offset range of each part, then move its file to where Spark sees it.
 
-        Return the partitions whose claim failed.
+        Return the partitions whose claim failed, because another writer has written them.
         """
         self.discard({tp: claim for tp, claim in prepared.items() if tp not in batch.parts})
         for tp, part in batch.parts.items():

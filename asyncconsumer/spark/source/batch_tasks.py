@@ -114,10 +114,10 @@ def plan_batch(
 
 
 def _widen(part: OffsetRange, window: OffsetRange, offsets: OffsetRange) -> OffsetRange:
-    """Return `part`, extended to the limits of `window` where it touches those of `offsets`.
+    """Return `part`, a part of the range `offsets`, extended to the limits of `window`.
 
-    `offsets` is the range of existing records in the window, and `part` is a part of it. If they
-    have the same start, the result starts at the window's start, and likewise for the end.
+    `offsets` is the range of existing records in the window. Only the first part is extended to the
+    start of the window, and only the last part to its end.
     """
     start = window.start if part.start == offsets.start else part.start
     end = window.end if part.end == offsets.end else part.end

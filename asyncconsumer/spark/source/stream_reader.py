@@ -143,9 +143,8 @@ class KafkaStreamReader(UnpickleHook, DataSourceStreamReader, SupportsTriggerAva
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Limit the query to the records that exist when its first micro-batch is planned.
 
-        The end offsets are not looked up in this call, because Spark asks for the start offsets
-        later. With `startingOffsets` "latest" on an active topic, that start would be after the
-        end.
+        The end offsets are not looked up in this call, but after the start offsets. Otherwise, with
+        `startingOffsets` latest on an active topic, the start could be after the end.
         """
         self._available_now = True
 

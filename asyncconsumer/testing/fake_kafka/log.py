@@ -209,7 +209,7 @@ class Log:
         self.end = batch.next
 
     def truncate(self, end: int) -> None:
-        """Remove the records from offset `end` on. A batch that spans it is removed as a whole."""
+        """Remove the records from offset `end` on. Remove a batch whole if it contains `end`."""
         while self.batches and self.batches[-1].next > end:
             self.end = self.batches.pop().base
         self.start = min(self.start, self.end)
@@ -220,7 +220,7 @@ class Log:
             state.written = [batch for batch in state.written if batch.base < self.end]
 
     def delete_before(self, start: int) -> None:
-        """Set the log start offset. A batch that spans it stays whole, as in a real log."""
+        """Set the log start offset. A batch that contains this offset stays whole, as in Kafka."""
         self.start = max(self.start, min(start, self.high))
         self.batches = self.batches[self._index(self.start) :]
         later = [entry for entry in self.epochs if entry[1] > self.start]
