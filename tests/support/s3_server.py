@@ -46,7 +46,7 @@ class S3:
 
     @property
     def options(self) -> dict[str, str]:
-        """The storage options of LandingFolder and DeltaSink."""
+        """Return the storage options of LandingFolder and DeltaSink."""
         return {
             "aws_access_key_id": _USER,
             "aws_secret_access_key": _USER,
@@ -57,7 +57,7 @@ class S3:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The storage options as environment variables, which have no name for `allow_http`."""
+        """Return the options as environment variables, which have no name for `allow_http`."""
         return {name.upper(): value for name, value in self.options.items() if "http" not in name}
 
     def folder(self) -> Path:

@@ -36,7 +36,7 @@ class Member:
 
     @property
     def lines(self) -> list[str]:
-        """The complete lines that the program has printed."""
+        """Return the complete lines that the program has printed."""
         return self._out.read_text().split("\n")[:-1]
 
     @property

@@ -292,7 +292,7 @@ async def test_stop_ends_the_loops_of_other_tasks(kafka: KafkaHandle) -> None:
 
     async def read() -> None:
         async for record in consumer:
-            values.append(record.value)  # noqa: PERF401 - the list is watched meanwhile
+            values.append(record.value)  # noqa: PERF401 - read by another task meanwhile
 
     async with asyncio.TaskGroup() as group:
         group.create_task(read())

@@ -137,7 +137,7 @@ async def test_partitions_that_stay_are_read_during_a_cooperative_rebalance(
         before = [(member, len(member.changes), member.owned) for member in both]
         c = OwnMember(kafka_cluster, group, topic, name="c", strategy=strategy)
 
-        # the group waits for one that stands still: the other one reads on, beyond its session
+        # the group waits for the frozen member: the other one still reads after its session timeout
         a.may_revoke.clear()
         b.freeze()
         joining = (await stack.enter_async_context(asyncio.TaskGroup())).create_task(c.__aenter__())
@@ -149,7 +149,7 @@ async def test_partitions_that_stay_are_read_during_a_cooperative_rebalance(
         assert await is_preparing(kafka_cluster, group)
         b.thaw()
 
-        # it delays a revocation, and goes on reading the partitions that stay
+        # the member delays a revocation, and still reads the partitions that stay
         await until(lambda: len(a.changes) > before[0][1])
         (_, going), stays = a.changes[-1], {tp for tp in a.owned if tp not in a.changes[-1][1]}
         await until(lambda: len(b.owned) < 50)

@@ -46,7 +46,7 @@ async def take(stream: MessageStream[Any, Any], count: int) -> list[Any]:
         return [(await anext(stream)).value for _ in range(count)]
 
 
-# --- others in the group -------------------------------------------------------------------------
+# --- other members of the group ------------------------------------------------------------------
 
 
 async def test_an_invalid_member_registration_is_logged_and_ignored(
@@ -94,17 +94,19 @@ async def test_a_partition_is_claimed_after_its_former_owner_releases_it(
         await nodes.client.ensure_path(where.rpartition("/")[0])
         await nodes.client.create(where, b"somebody-0")
         stream = await one_stream(connector, topic)
-        for _ in range(2):  # it goes on, and tells again
+        for _ in range(2):  # the connector retries, and reports again
             with pytest.raises(ConsumerRebalanceFailed, match="another member owns"):
                 await take(stream, 1)
-            await until(lambda: equal(nodes.owners(), held))  # the whole assignment, or nothing
+            await until(
+                lambda: equal(nodes.owners(), held)
+            )  # it claims the whole assignment or nothing
         await nodes.client.delete(where)
         got: set[bytes] = set()
         while len(got) < 20:
             try:
                 got.update(await take(stream, 1))
             except ConsumerRebalanceFailed:
-                continue  # it was on its way
+                continue  # reported before the partition was free
         assert got == set(numbers(topic, 20))
 
 
@@ -292,5 +294,5 @@ async def test_listeners_are_called_in_order_with_commits_before_release(
     ]
     # partitions are owned before fetching starts, and until they are released
     assert [len(owned) for owned in diary.owners] == [4, 4, 4, 0, 4, 4]
-    # and are committed by then, without waiting for the auto-commit
+    # and their offsets are committed by then, without waiting for the auto-commit
     assert set(diary.offsets[1]) >= {TopicPartition(topic, 2), TopicPartition(topic, 3)}

@@ -122,7 +122,7 @@ async def test_a_subscription_can_change_while_the_consumer_reads(kafka: KafkaHa
         assert both.assignment == {TopicPartition(other, 0)}
 
 
-# --- by hand -------------------------------------------------------------------------------------
+# --- manual assignment ---------------------------------------------------------------------------
 
 
 async def test_manually_assigned_partitions_need_no_group(kafka: KafkaHandle) -> None:
@@ -258,7 +258,7 @@ async def test_a_pause_is_effective_at_once_and_survives_rebalances(kafka: Kafka
                 pass
 
 
-# --- observers ----------------------------------------------------------------------------------
+# --- listeners, interceptors and deserializers ---------------------------------------------------
 
 
 class RecordingListener(ConsumerRebalanceListener):
@@ -407,7 +407,7 @@ async def test_a_second_task_cannot_read_a_stream(kafka: KafkaHandle) -> None:
         waiting.cancel()
 
 
-# --- mistakes ------------------------------------------------------------------------------------
+# --- errors --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ async def test_handlers_of_an_app_stay_within_the_memory_limit(kafka: KafkaHandl
     @program.handler(topic, concurrency=4, max_in_flight_bytes=4 * SIZE)
     async def handle(record: Record) -> None:
         nonlocal seen
-        await asyncio.sleep(0.01)  # others are taken in meanwhile
+        await asyncio.sleep(0.01)  # other records are read meanwhile
         memory.check()
         seen += 1
         if seen == PARTITIONS * RECORDS:

@@ -86,7 +86,7 @@ async def test_killed_or_frozen_members_repeat_only_uncommitted_records(
         unlucky, busy = b.owned | c.owned | d.owned, len(d.records) + 50
         assert repeated(*everybody.values()) == {}
 
-        # one of them has more before it than it can do
+        # member d gets more records than it can process
         for tp, offsets in (await send(kafka, d.owned, 300)).items():
             writer.acknowledged[tp].update(offsets)
         await until(lambda: len(d.records) > busy)
@@ -95,7 +95,7 @@ async def test_killed_or_frozen_members_repeat_only_uncommitted_records(
         safe = await committed(kafka, group)
         await until_divided(share(dict.fromkeys("ae", ())), a=a, e=e)
         await wait_delivered(writer.acknowledged, a, e)
-        reported = len(d.records) + 1  # one may be in flight and not printed yet
+        reported = len(d.records) + 1  # one record may be in flight and not printed yet
         d.thaw()
         await until_divided(share(dict.fromkeys("ade", ())), a=a, d=d, e=e)
         await wait_delivered(writer.acknowledged, *everybody.values())
@@ -109,7 +109,7 @@ async def test_killed_or_frozen_members_repeat_only_uncommitted_records(
             Place(TopicPartition(r.topic, r.partition), r.offset) for r in d.records[reported:]
         }
         assert since
-        assert not since & received(a, e).keys()  # nothing of what the others had by then
+        assert not since & received(a, e).keys()  # no record that other members read meanwhile
 
 
 async def test_a_group_migrates_from_range_to_cooperative_sticky(
@@ -151,7 +151,7 @@ async def test_a_group_migrates_from_range_to_cooperative_sticky(
         before = [(member, len(member.changes), member.owned) for member in members.values()]
         await bounce("c", "cooperative-sticky")
         await settled()
-        # what stays is not touched any more
+        # partitions that stay are not revoked any more
         for member, reported, had in before:
             for _, partitions in member.changes[reported:]:
                 assert partitions <= had - member.owned

@@ -68,7 +68,7 @@ async def test_a_range_ends_after_transaction_markers_and_aborted_records(
                 await producer.begin_transaction()
                 await producer.send_and_wait(topic, b"x")
                 await (producer.commit_transaction if keep else producer.abort_transaction)()
-    # 0 a record, 1 its marker, 2 an aborted record, 3 its marker: nothing to read from 1 on
+    # offsets: 0 a record, 1 its marker, 2 an aborted record, 3 its marker
     async with RangeReader(kafka.bootstrap_servers, isolation_level="read_committed") as reader:
         assert await offsets(reader, OffsetRange(topic, 0, 0, 4)) == [0]
         assert await offsets(reader, OffsetRange(topic, 0, 1, 4)) == []
@@ -90,7 +90,7 @@ async def test_a_range_ends_though_compaction_removed_its_records(kafka: KafkaHa
         async def compacted() -> bool:
             await fill(kafka, topic, 1)  # a new segment, so that the old one may be cleaned
             remaining = [record async for record in reader.read(OffsetRange(topic, 0, 0, 97))]
-            return not remaining  # read once: between two reads it may happen
+            return not remaining  # read once, because compaction may happen between two reads
 
         await until(compacted)
         assert await offsets(reader, OffsetRange(topic, 0, 0, 97)) == []

@@ -165,7 +165,7 @@ async def test_offsets_are_looked_up_by_time(broker: KafkaHandle) -> None:
         assert await consumer.offsets_before(topic, 0, moment + timedelta(days=1)) == 10
         assert await consumer.offsets_before(topic, 0, EARLIEST) == 0
         with pytest.raises(ConfigError, match="has no time zone"):
-            await consumer.offsets_before(topic, 0, datetime.now())  # noqa: DTZ005 - that is the point
+            await consumer.offsets_before(topic, 0, datetime.now())  # noqa: DTZ005 - it has no time zone
 
 
 async def test_offsets_are_committed_and_fetched_without_joining(broker: KafkaHandle) -> None:

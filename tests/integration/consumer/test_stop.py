@@ -84,7 +84,7 @@ async def test_the_reading_task_can_stop_its_consumer(kafka: KafkaHandle) -> Non
     async with make_consumer(kafka, topic, group_id=group) as consumer:
         async for record in consumer:
             assert record.offset == 0
-            async with asyncio.timeout(5):  # it does not wait for its own task
+            async with asyncio.timeout(5):  # stop does not wait for its own task
                 await consumer.stop()
     await consumer.stop()  # the block is over, so there is nothing to do
     async with make_consumer(kafka, topic, group_id=group) as second:

@@ -98,7 +98,7 @@ async def test_streams_divide_the_partitions(kafka: KafkaHandle) -> None:
 
     async def read(stream: ConsumerStream[bytes, bytes], into: list[Message[bytes, bytes]]) -> None:
         async for record in stream:
-            into.append(record)  # noqa: PERF401 - others look at it meanwhile
+            into.append(record)  # noqa: PERF401 - read by another task meanwhile
 
     async with (
         make_consumer(kafka, topic, group_id=group) as consumer,
@@ -161,7 +161,7 @@ async def test_a_second_method_of_reading_is_refused(kafka: KafkaHandle) -> None
             consumer.streams(0)
 
 
-# --- an end --------------------------------------------------------------------------------------
+# --- stop conditions -----------------------------------------------------------------------------
 
 
 async def test_stop_at_end_reads_up_to_the_end_at_the_start(kafka: KafkaHandle) -> None:
@@ -277,7 +277,7 @@ async def test_at_most_once_commits_before_delivery_and_closing_loses_none(
         assert await next_of(other) == 3
 
 
-# --- what cannot be read -------------------------------------------------------------------------
+# --- unreadable records --------------------------------------------------------------------------
 
 
 async def test_a_deserialization_error_does_not_acknowledge_its_record(kafka: KafkaHandle) -> None:
@@ -411,7 +411,7 @@ async def test_a_transaction_needs_the_manual_commit_policy(kafka: KafkaHandle) 
             consumer.transaction(cast("AIOKafkaProducer", None))
 
 
-# --- how it stands -------------------------------------------------------------------------------
+# --- health and events ---------------------------------------------------------------------------
 
 
 async def test_health_reports_state_lag_and_progress(kafka: KafkaHandle) -> None:

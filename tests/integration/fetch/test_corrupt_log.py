@@ -52,7 +52,7 @@ async def collect(
     stream: PartitionStream | Consumer[Any, Any], results: list[bytes | None]
 ) -> None:
     async for record in stream:
-        results.append(record.value)  # noqa: PERF401 - what came before an error must count
+        results.append(record.value)  # noqa: PERF401 - keeps the records before an error
 
 
 @pytest.fixture(scope="module")

@@ -101,7 +101,7 @@ async def test_a_re_created_topic_with_a_longer_log_is_detected(
             assert engines[policy].observed(Recreated) == [Recreated(ats[policy], 10)]
 
 
-# --- offsets that are not there ------------------------------------------------------------------
+# --- offsets outside of the log ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("policy", "stop"), [("earliest", 6), ("latest", 10), ("none", None)])
@@ -169,7 +169,7 @@ async def test_a_truncation_by_an_unclean_election_is_reported(kafka_cluster: Ka
         assert engine.manager.progress()[tp].fetched == 35
 
 
-# --- which replica, which records ----------------------------------------------------------------
+# --- replicas and transactions -------------------------------------------------------------------
 
 
 async def test_the_replica_in_the_rack_is_read_and_the_leader_after_its_kill() -> None:
@@ -247,7 +247,7 @@ async def test_added_partitions_are_read_from_their_beginning(kafka: KafkaHandle
         following.cancel()
 
 
-# --- what does not move --------------------------------------------------------------------------
+# --- stalled partitions --------------------------------------------------------------------------
 
 
 async def test_a_stream_that_is_not_read_is_stalled_and_delays_no_other(

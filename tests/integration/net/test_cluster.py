@@ -123,7 +123,7 @@ async def test_connections_that_are_reset_or_cut_are_replaced(kafka_cluster: Kaf
             async def answered() -> bool:
                 try:
                     return (await cluster.refresh([topic])).topics[topic].error is None
-                except NoBrokerAnswered:  # each was asked on a connection that is gone
+                except NoBrokerAnswered:  # all connections of the pool were closed
                     return False
 
             await until(answered, seconds=5)

@@ -38,7 +38,7 @@ async def ensemble(_three: ZooKeeper) -> AsyncIterator[ZooKeeper]:
     for node in _three.nodes:
         if node.process.state == "paused":
             node.resume()
-    # together: one alone has no quorum to serve in
+    # concurrently, because a single server has no quorum
     await together(*(node.start() for node in _three.nodes if not node.process.running))
     for node in _three.nodes:
         await until(node.is_serving)
@@ -121,7 +121,7 @@ async def test_the_session_moves_away_from_a_frozen_server_before_it_expires(
     async with connected_to(ensemble, node, timeout_ms=4_000) as session:
         before = session.session_id
         node.pause()
-        assert await session.exists("/none") is None  # asked again, of another server
+        assert await session.exists("/none") is None  # sent again, to another server
         assert await kept(session, before)
 
 
@@ -146,7 +146,9 @@ async def test_the_session_survives_the_loss_of_the_quorum(ensemble: ZooKeeper) 
         async with asyncio.TaskGroup() as group:
             for node in gone:
                 group.create_task(node.kill())
-        await until(lambda: not session.connected.is_set())  # the last one serves nobody now
+        await until(
+            lambda: not session.connected.is_set()
+        )  # a server without a quorum closes its connections
         async with asyncio.TaskGroup() as group:
             read = group.create_task(session.exists("/minority"))
             group.create_task(leader.start())

@@ -99,7 +99,7 @@ async def test_watches_recover_though_connections_break_while_they_are_read(
         assert forbidden == []
 
 
-# --- 3 and 4: broken connections, idle and with calls on their way -------------------------------
+# --- 3 and 4: broken connections, idle and with calls in flight ----------------------------------
 
 
 @BREAKS
@@ -132,13 +132,13 @@ async def test_a_break_fails_writes_in_flight_and_repeats_only_reads(
             write = group.create_task(_outcome(zk.create(path, b"once")))
             read = group.create_task(zk.exists("/"))
             await until(lambda: len(sent) == 1)
-            await proxy.wait_until(lambda now: now.held > 0)  # the answer: it was done
+            await proxy.wait_until(lambda now: now.held > 0)  # the response: the write was applied
             end(proxy)
             error = await write
             assert isinstance(error, ConnectionLoss)
             assert error.maybe_applied
             proxy.heal()
-            assert await read is not None  # a read is asked again
+            assert await read is not None  # a read is sent again
         assert (await zk.get(path)).data == b"once"
         assert len(sent) == 1
 
@@ -168,7 +168,7 @@ async def test_a_call_waits_for_a_connection_until_connection_timeout_ms(
         assert task.result() == path
 
 
-# --- 6: a connect reply that comes too late ------------------------------------------------------
+# --- 6: a connect response that arrives too late -------------------------------------------------
 
 
 async def test_a_late_connect_response_does_not_replace_the_session(
@@ -178,7 +178,7 @@ async def test_a_late_connect_response_does_not_replace_the_session(
         before = zk.session_id
         proxy.black_hole(direction="down")
         proxy.cut()
-        await proxy.wait_until(lambda now: now.accepted == 3)  # one try was given up
+        await proxy.wait_until(lambda now: now.accepted == 3)  # one attempt timed out
         proxy.heal()
         await zk.connected.wait()
         assert (zk.session_id, zk.epoch) == (before, 1)
@@ -273,7 +273,7 @@ async def test_close_ends_on_a_silent_or_refusing_network(
                     await lost(zk)
                 task = group.create_task(_closed(zk))
                 await asyncio.sleep(0)
-                await zk.__aexit__(None, None, None)  # and once more at the end of its block
+                await zk.__aexit__(None, None, None)  # and a second time at the end of the block
             assert task.result()
         proxy.heal()
 
@@ -284,7 +284,7 @@ async def _closed(zk: ZooKeeperSession) -> bool:
     return True
 
 
-# --- 11 and 12: bytes that make no sense ---------------------------------------------------------
+# --- 11 and 12: invalid bytes --------------------------------------------------------------------
 
 
 async def test_a_truncated_response_closes_the_connection(zookeeper: ZooKeeperHandle) -> None:
@@ -335,7 +335,7 @@ async def test_the_session_reconnects_if_servers_close_after_the_connect_respons
         await reader.read(1)
         writer.write(struct.pack(">iiiqi16s", 36, 0, LONG, 7, 16, bytes(16)))
         if met > 3:
-            await reader.read()  # until the client goes
+            await reader.read()  # until the client disconnects
         writer.close()
         await writer.wait_closed()
 
@@ -381,7 +381,7 @@ def test_the_session_runs_on_uvloop(zookeeper: ZooKeeperHandle) -> None:
         runner.run(scenario())
 
 
-# --- all together --------------------------------------------------------------------------------
+# --- all faults together -------------------------------------------------------------------------
 
 
 async def test_watches_see_the_last_value_after_many_broken_connections(

@@ -51,7 +51,7 @@ async def test_an_ephemeral_node_is_owned_though_its_response_was_lost(
         await create_ephemeral_owned(zk, path, b"me", epoch=zk.epoch)
         assert (await zk.get(path)).stat.ephemeral_owner == zk.session_id
         assert len(sent) == 1
-        await create_ephemeral_owned(zk, path, b"me", epoch=zk.epoch)  # and once more
+        await create_ephemeral_owned(zk, path, b"me", epoch=zk.epoch)  # and a second time
         with pytest.raises(NodeExists, match="owns it, with other data"):
             await create_ephemeral_owned(zk, path, b"other", epoch=zk.epoch)
 

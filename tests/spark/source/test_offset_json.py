@@ -61,7 +61,7 @@ def test_hidden_facts_of_edited_text_are_not_used(old: str, new: str) -> None:
 
 
 @pytest.mark.parametrize("name", [STREAM_RUNNER, "pyspark.daemon"])
-def test_only_the_stream_runner_uses_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_stream_runner_gets_this_json(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     runner = ModuleType("__main__")
     runner.__spec__ = ModuleSpec(name, None)
     vars(runner)["json"] = json

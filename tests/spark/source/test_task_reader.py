@@ -511,7 +511,7 @@ def test_a_topic_that_was_re_created_between_runs_is_reported(
 def test_a_query_continues_at_offsets_without_topic_ids(
     worker_loop: WorkerLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Offsets without ids are from Spark's source, earlier versions, or old brokers."""
+    """Check offsets without ids, as of Spark's source, earlier versions, or old brokers."""
     plain = {"kept": {"0": 100}}
     reader = running(worker_loop, monkeypatch, {"kept": ONE}, 100, 150)
     assert reader.latestOffset(plain, ReadAllAvailable()) is plain  # no batch for the id alone

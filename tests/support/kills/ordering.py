@@ -86,7 +86,7 @@ class Found(NamedTuple):
 
     @property
     def wrong(self) -> int:
-        """The number of records that break a guarantee."""
+        """Return the number of records that break a guarantee."""
         return self.missing + self.too_early + self.overlapping
 
 

@@ -19,7 +19,7 @@ class Result(Protocol):
 
     @property
     def wrong(self) -> int:
-        """The number of records that break a guarantee."""
+        """Return the number of records that break a guarantee."""
 
 
 def nothing(text: str) -> None:

@@ -134,7 +134,7 @@ async def kill_executors(
 
 
 async def settled(table: Table, records: int) -> None:
-    """Wait until the table has all records, and check that each is there once."""
+    """Wait until the table has all records, and check that it has each one once."""
     async with asyncio.timeout(300):
         while len(set(values := [value for value, _, _ in table.held()])) < records:
             table.restart_if_ended()

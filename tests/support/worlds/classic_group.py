@@ -317,7 +317,7 @@ class World:
         return self.chance.choice(existing) if existing else None
 
     def kill(self, member: Member) -> None:
-        """Kill a process without a leave. A static member may come back."""
+        """Kill a process without a leave. A static member may return."""
         self.members.pop(member).cancel()
         if member.instance is not None:
             self.free_names.append(member.name)

@@ -258,7 +258,7 @@ async def offset_of(kafka: KafkaHandle, group: str, topic: str) -> int | None:
 
 @needs_limits
 @pytest.mark.parametrize("trigger", ["availableNow", "processingTime"])
-async def test_commit_to_group_commits_what_a_query_has_written(
+async def test_commit_to_group_commits_the_written_offsets(
     kafka: KafkaHandle, both: Make, trigger: str
 ) -> None:
     topic, group = await kafka.topic(), kafka.group()
@@ -274,12 +274,12 @@ async def test_commit_to_group_commits_what_a_query_has_written(
 
 
 @needs_limits
-async def test_commit_to_group_commits_the_batch_of_the_trigger_once_in_the_next_run(
+async def test_commit_to_group_commits_the_batch_of_once_in_the_next_run(
     kafka: KafkaHandle, both: Make
 ) -> None:
-    """Spark tells a source that a micro-batch succeeded when it plans the next one.
+    """Check a trigger that plans one micro-batch.
 
-    This trigger plans a single one.
+    Spark confirms a micro-batch to a source when it plans the next one.
     """
     topic, group = await kafka.topic(), kafka.group()
     _, stream = both(subscribe=topic, commitToGroup=group)

@@ -54,7 +54,7 @@ def test_a_query_from_the_latest_offset_does_not_end_before_its_start(kafka: Kaf
     stream = reader(kafka, subscribe=topic)
     end = stream.latestOffset()
     asyncio.run(fill(kafka, topic, 3, start=5))
-    start = stream.initialOffset()  # Spark asks for it after the end
+    start = stream.initialOffset()  # Spark calls it after the end
     assert counts(stream.partitions(start, end)) == 0
     assert counts(stream.partitions(end, stream.latestOffset())) == 3
 
