@@ -424,6 +424,7 @@ class Stream:
     def _park(self) -> None:
         chunk = self._delivery.suspend()
         self._parked[chunk.partition] = chunk
+        self._records.deadline = -inf  # `_records` still has the rest of the chunk
         self._reader.asked.set()
 
     async def _next(self) -> Chunk | None:

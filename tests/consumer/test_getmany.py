@@ -130,6 +130,17 @@ async def test_only_chosen_partitions_are_read() -> None:
         assert await everything(consumer) == {B: [4]}
 
 
+@simulated([1, 2])
+async def test_the_rest_of_a_chunk_is_not_delivered_while_its_partition_is_not_chosen() -> None:
+    async with world() as cluster, make_consumer(cluster) as consumer:
+        await consumer.wait_assigned()
+        cluster.append("t", 0, 3)  # one chunk
+        assert (await consumer.getone(A)).offset == 0
+        for _ in range(3):
+            assert await consumer.getmany(B) == {}
+        assert offsets(await consumer.getmany(timeout_ms=50)) == {A: [1, 2]}
+
+
 @simulated([1])
 async def test_unread_partitions_do_not_exhaust_the_budget() -> None:
     async with GroupCluster(Random(1), brokers=1) as cluster:
