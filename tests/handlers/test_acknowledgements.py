@@ -17,7 +17,7 @@ from asyncconsumer.handlers.runtime import HandlerRuntime
 from asyncconsumer.producer.batch import ProducerBatch, RecordDelivery
 from asyncconsumer.testing.virtual_time import simulated
 from asyncconsumer.types import TopicPartition
-from tests.support.fake_handlers import AROUND, A, B, record, settle, submit
+from tests.support.fake_handlers import CONTEXT, A, B, record, settle, submit
 
 if TYPE_CHECKING:
     from asyncconsumer.handlers.queue import WorkQueue
@@ -60,7 +60,7 @@ class PublishingBench:
 
     def __init__(self, **handling: Any) -> None:
         handler = Handler(self.handle, frozenset({"t"}), None, HandlerOptions(**handling))
-        self.running = HandlerRuntime(handler, group="g", dead_letters={}, context=AROUND)
+        self.running = HandlerRuntime(handler, group="g", dead_letters={}, context=CONTEXT)
         self.queue: WorkQueue = self.running.queue
         self.sender = Sender()
         assert self.running.publisher is not None
@@ -128,7 +128,7 @@ async def test_unacknowledged_results_occupy_no_worker(
         work = bench.queue.open(A, 0, None)
         submit(bench.queue, work, [record(n) for n in range(200)])
         await asyncio.sleep(1)
-        assert sorted(bench.begun) == [*range(200)]
+        assert sorted(bench.started) == [*range(200)]
         assert (work.ledger.committable(), bench.queue.load.count) == (0, 200)
         assert not bench.queue.is_idle
         await bench.sender.acknowledge(b"1")
@@ -153,10 +153,10 @@ async def test_a_run_continues_after_records_with_unacknowledged_results(
         submit(bench.queue, work, [record(n, b"%d" % (n % 20)) for n in range(100)])
         await settle()
         assert begin_run.call_count == 1
-        assert len(bench.begun) == (84 if ordering == "key" else 100)
+        assert len(bench.started) == (84 if ordering == "key" else 100)
         assert (work.ledger.committable(), bench.queue.finished) == (4, 80)
         await bench.sender.acknowledge_all()
-        assert sorted(bench.begun) == [*range(100)]
+        assert sorted(bench.started) == [*range(100)]
         assert (work.ledger.committable(), bench.queue.finished) == (100, 100)
         assert (work.busy, bench.queue.load.count, bench.queue.load.size) == ({}, 0, 0)
 
@@ -167,7 +167,7 @@ async def test_records_without_a_result_are_finished_immediately() -> None:
         work = bench.queue.open(A, 0, None)
         submit(bench.queue, work, [record(n, b"%d" % n) for n in range(100)])
         await settle()
-        assert (len(bench.begun), bench.queue.finished) == (100, 80)
+        assert (len(bench.started), bench.queue.finished) == (100, 80)
         await bench.sender.acknowledge_all()
         assert (work.ledger.committable(), work.busy) == (100, {})
 
@@ -180,7 +180,7 @@ async def test_the_next_record_of_a_key_starts_after_the_acknowledgement(orderin
         submit(bench.queue, work, [record(n, b"k") for n in range(3)])
         for number in range(3):
             await settle()
-            assert bench.begun == [*range(number + 1)]
+            assert bench.started == [*range(number + 1)]
             await bench.sender.acknowledge(b"%d" % number)
         assert work.ledger.committable() == 3
 
@@ -194,8 +194,8 @@ async def test_an_item_whose_result_is_not_written_is_retried() -> None:
         await bench.sender.refuse(b"0", b"1")
         await bench.sender.acknowledge(b"2")
         await asyncio.sleep(1)
-        assert bench.begun[:3] == [0, 1, 2]
-        assert sorted(bench.begun[3:]) == [0, 1]
+        assert bench.started[:3] == [0, 1, 2]
+        assert sorted(bench.started[3:]) == [0, 1]
         assert work.ledger.committable() == 0
         await bench.sender.acknowledge_all()
         assert work.ledger.committable() == 3
@@ -285,7 +285,7 @@ async def test_an_acknowledgement_after_the_loss_of_the_partition_is_ignored(
         batch = bench.sender.batches.pop(b"0")
         submit(bench.queue, work, [record(0)])
         await settle()
-        assert bench.begun == [0, 0]
+        assert bench.started == [0, 0]
         if fails:
             batch.failed(RecordTooLarge("billed[0]"))
         else:
@@ -317,13 +317,13 @@ async def test_the_deadline_is_read_once_for_several_items() -> None:
         work = bench.queue.open(A, 0, fence)
         submit(bench.queue, work, [record(n) for n in range(64)])
         await settle()
-        assert len(bench.begun) == 64
+        assert len(bench.started) == 64
         assert fence.looks < 16
         fence.end = -inf
         submit(bench.queue, work, [record(64)])
         await settle()
-        assert len(bench.begun) == 64
+        assert len(bench.started) == 64
         fence.end = inf
         await asyncio.sleep(1)
-        assert len(bench.begun) == 65
+        assert len(bench.started) == 65
         await bench.sender.acknowledge_all()

@@ -27,7 +27,7 @@ from asyncconsumer.handlers.arguments import arguments_of
 from asyncconsumer.handlers.handler import HandlerOptions, declared
 from asyncconsumer.handlers.runtime import HandlerRuntime
 from asyncconsumer.testing.virtual_time import simulated
-from tests.support.fake_handlers import AROUND
+from tests.support.fake_handlers import CONTEXT
 from tests.support.worlds.handlers import cluster_of, make_app, until
 
 pytestmark = pytest.mark.fast
@@ -51,7 +51,7 @@ async def call(
     """Call a handler as its worker does, and return what it returns."""
     app = app or ConsumerApp(bootstrap_servers="k:1", group_id="g")
     handler = declared(function, ("t",), None, HandlerOptions(**options))
-    context = AROUND._replace(app=app)
+    context = CONTEXT._replace(app=app)
     runtime = HandlerRuntime(handler, group="g", dead_letters={}, context=context)
     try:
         item = list(records) if "batch" in options else (records or [RECORD])[0]

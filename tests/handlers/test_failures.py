@@ -22,7 +22,7 @@ from asyncconsumer.handlers.retry import Retry
 from asyncconsumer.handlers.runtime import HandlerRuntime
 from asyncconsumer.serdes import make_deserializer
 from asyncconsumer.testing.virtual_time import simulated
-from tests.support.fake_handlers import AROUND, A, B, Bench, open_bench, record, settle, submit
+from tests.support.fake_handlers import CONTEXT, A, B, Bench, open_bench, record, settle, submit
 
 pytestmark = pytest.mark.fast
 
@@ -78,17 +78,17 @@ async def test_a_retry_blocks_only_its_key() -> None:
         submit(bench.queue, work, [record(0, b"a"), record(1, b"a"), record(2, b"b")])
         await settle()
         await bench.fail(0, BAD)
-        assert bench.begun == [0, 2]  # the only worker is free for other keys
+        assert bench.started == [0, 2]  # the only worker is free for other keys
         await bench.finish(2)
         assert work.ledger.committable() == 0
         await asyncio.sleep(1.01)
-        assert bench.begun == [0, 2, 0]
+        assert bench.started == [0, 2, 0]
         await bench.fail(0, BAD)
         await asyncio.sleep(1.5)
-        assert bench.begun == [0, 2, 0]
+        assert bench.started == [0, 2, 0]
         await asyncio.sleep(0.6)
         await bench.finish(0)
-        assert bench.begun == [0, 2, 0, 0, 1]
+        assert bench.started == [0, 2, 0, 0, 1]
         await bench.finish(1)
         assert work.ledger.committable() == 3
         assert (work.attempts, work.timers) == ({}, set())
@@ -103,7 +103,7 @@ async def test_a_record_lost_during_the_backoff_is_not_retried() -> None:
         await bench.fail(0, BAD)
         bench.queue.end(work)
         await asyncio.sleep(10)
-        assert bench.begun == [0]
+        assert bench.started == [0]
 
 
 @pytest.mark.parametrize("batch", [None, Batch(2, 5)], ids=["singly", "batch"])
@@ -118,7 +118,7 @@ async def test_a_record_that_waits_for_a_retry_is_reported_by_the_drain(
         submit(bench.queue, work, [record(n) for n in range(4)])
         await settle()
         await bench.fail(0, BAD)
-        await bench.finish(*bench.words)
+        await bench.finish(*bench.pending)
         drained = await drain([bench.queue], 5)
         assert not drained
         assert drained.cut_short == {A: [0, 1] if batch else [0]}
@@ -142,7 +142,7 @@ async def test_a_record_is_dead_lettered_after_the_last_attempt() -> None:
         assert dead_letter_records.written == [
             (0, Failure(BAD, 2, "g", bench.running.handler.name))
         ]
-        assert bench.begun == [0, 0, 1]
+        assert bench.started == [0, 0, 1]
         await bench.finish(1)
         assert work.ledger.committable() == 2
 
@@ -158,7 +158,7 @@ async def test_a_record_is_unfinished_until_its_dead_letter_is_written() -> None
         await bench.fail(0, BAD)
         await bench.finish(2)
         assert work.ledger.committable() == 0
-        assert 1 not in bench.begun
+        assert 1 not in bench.started
         bench.queue.hold(work)
         settled = asyncio.get_running_loop().create_task(bench.queue.wait_idle(work))
         await settle()
@@ -182,7 +182,7 @@ async def test_a_lost_partition_ends_the_wait_for_a_dead_letter() -> None:
         assert bench.queue.running == {}
         submit(bench.queue, bench.queue.open(B, 0, None), [record(7, tp=B)])
         await settle()
-        assert bench.begun == [0, 7]
+        assert bench.started == [0, 7]
 
 
 @simulated(seeds=range(5))
@@ -223,7 +223,7 @@ async def test_a_handler_that_exceeds_its_timeout_has_failed() -> None:
         work = bench.queue.open(A, 0, None)
         submit(bench.queue, work, [record(0)])
         await asyncio.sleep(0.9)
-        assert bench.begun == [0, 0]
+        assert bench.started == [0, 0]
         await asyncio.sleep(0.2)
         ((offset, failure),) = dead_letter_records.written
         assert (offset, failure.attempts) == (0, 2)
@@ -255,7 +255,7 @@ async def test_a_handler_that_suppresses_its_timeout_has_failed() -> None:
 def bench_for(function: Any, **handling: Any) -> Bench:
     bench = Bench(**handling)
     handler = Handler(function, frozenset({"t"}), None, HandlerOptions(**handling))
-    bench.running = HandlerRuntime(handler, group="g", dead_letters={}, context=AROUND)
+    bench.running = HandlerRuntime(handler, group="g", dead_letters={}, context=CONTEXT)
     bench.queue = bench.running.queue
     return bench
 

@@ -32,12 +32,12 @@ def urgent(bench: Bench, count: int) -> None:
 
 def kinds(bench: Bench, start: int) -> str:
     """Return one character for each call from `start` on: U for urgent, and l for low."""
-    return "".join("U" if offset >= FIRST_URGENT else "l" for offset in bench.begun[start:])
+    return "".join("U" if offset >= FIRST_URGENT else "l" for offset in bench.started[start:])
 
 
 async def finish_all(bench: Bench) -> None:
-    while bench.words:
-        await bench.finish(*bench.words)
+    while bench.pending:
+        await bench.finish(*bench.pending)
 
 
 # --- which record is next ------------------------------------------------------------------------
@@ -53,7 +53,7 @@ async def test_urgent_records_overtake_a_backlog(ordering: str) -> None:
         await finish_all(bench)
     assert kinds(bench, 1)[:36].count("U") == 30
     assert (
-        bench.begun.index(FIRST_URGENT) <= 17
+        bench.started.index(FIRST_URGENT) <= 17
     )  # earlier calls were started before the urgent records arrived
 
 
@@ -63,12 +63,12 @@ async def test_urgent_records_overtake_records_that_waited_for_their_key() -> No
     async with open_bench(concurrency=2, priorities={"urgent": 10}) as bench:
         low(bench, 200, keys=4)
         await settle()
-        await bench.finish(*bench.words)
-        before = len(bench.begun)
+        await bench.finish(*bench.pending)
+        before = len(bench.started)
         urgent(bench, 20)
         await finish_all(bench)
     assert kinds(bench, before)[:24].count("U") == 20
-    by_key = [[n for n in bench.begun if n < FIRST_URGENT and n % 4 == key] for key in range(4)]
+    by_key = [[n for n in bench.started if n < FIRST_URGENT and n % 4 == key] for key in range(4)]
     assert all(numbers == sorted(numbers) for numbers in by_key)
 
 
@@ -90,8 +90,8 @@ async def test_lower_priorities_get_a_tenth_of_the_calls() -> None:
         urgent(bench, 400)
         low(bench, 100)
         await settle()
-        while len(bench.begun) < 220:
-            await bench.finish(*bench.words)
+        while len(bench.started) < 220:
+            await bench.finish(*bench.pending)
     assert kinds(bench, 20).count("l") == 20
 
 

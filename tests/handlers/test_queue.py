@@ -26,14 +26,14 @@ async def test_records_of_a_key_are_processed_one_after_the_other() -> None:
         keys = [b"a", b"a", b"b", None, b"a", None, b"b"]
         submit(bench.queue, work, [record(n, key) for n, key in enumerate(keys)])
         await settle()
-        assert sorted(bench.begun) == [0, 2, 3, 5]  # records without a key have no order
+        assert sorted(bench.started) == [0, 2, 3, 5]  # records without a key have no order
         await bench.finish(2, 5)
-        assert sorted(bench.begun) == [0, 2, 3, 5, 6]
+        assert sorted(bench.started) == [0, 2, 3, 5, 6]
         assert work.ledger.committable() == 0
         await bench.finish(0)
-        assert bench.begun[-1] == 1
+        assert bench.started[-1] == 1
         await bench.finish(1)
-        assert bench.begun[-1] == 4
+        assert bench.started[-1] == 4
         await bench.finish(3, 4, 6)
         assert work.ledger.committable() == 7
         assert work.busy == {}
@@ -45,7 +45,7 @@ async def test_the_same_key_in_two_partitions_is_two_keys() -> None:
         for tp in (A, B):
             submit(bench.queue, bench.queue.open(tp, 0, None), [record(tp.partition, b"k", tp)])
         await settle()
-        assert sorted(bench.begun) == [0, 1]
+        assert sorted(bench.started) == [0, 1]
 
 
 @simulated(seeds=range(5))
@@ -56,11 +56,11 @@ async def test_records_of_a_partition_are_processed_one_after_the_other() -> Non
         submit(bench.queue, work, [record(n) for n in range(3, 5)])
         for number in range(5):
             await settle()
-            assert bench.begun == list(range(number + 1))
+            assert bench.started == list(range(number + 1))
             await bench.finish(number)
         submit(bench.queue, work, [record(5)])
         await settle()
-        assert bench.begun[-1] == 5
+        assert bench.started[-1] == 5
 
 
 @simulated(seeds=range(5))
@@ -69,11 +69,11 @@ async def test_without_ordering_the_concurrency_is_used_completely() -> None:
         work = bench.queue.open(A, 0, None)
         submit(bench.queue, work, [record(n, b"k") for n in range(20)])
         await settle()
-        assert len(bench.words) == 7
-        while bench.words:
-            await bench.finish(*bench.words)
-        assert sorted(bench.begun) == list(range(20))
-        assert bench.most_at_once == 7
+        assert len(bench.pending) == 7
+        while bench.pending:
+            await bench.finish(*bench.pending)
+        assert sorted(bench.started) == list(range(20))
+        assert bench.max_concurrent == 7
 
 
 @simulated(seeds=range(30))
@@ -85,19 +85,19 @@ async def test_each_key_keeps_its_order_with_any_processing_times() -> None:
         records = [record(n, b"%d" % random.randrange(15)) for n in range(300)]
         keys = {each.offset: each.key or b"" for each in records}
         remaining = list(records)
-        while len(bench.begun) < 300 or bench.words:
+        while len(bench.started) < 300 or bench.pending:
             if remaining and random.random() < 0.5:
                 count = random.randrange(1, 40)
                 submit(bench.queue, work, remaining[:count])
                 del remaining[:count]
             await settle()
-            working = [keys[offset] for offset in bench.words]
+            working = [keys[offset] for offset in bench.pending]
             assert len(set(working)) == len(working)
-            if bench.words:
+            if bench.pending:
                 await bench.finish(
-                    *random.sample(list(bench.words), random.randint(1, len(bench.words)))
+                    *random.sample(list(bench.pending), random.randint(1, len(bench.pending)))
                 )
-        for offset in bench.begun:
+        for offset in bench.started:
             seen[keys[offset]].append(offset)
         assert all(offsets == sorted(offsets) for offsets in seen.values())
         assert work.ledger.committable() == 300
@@ -135,17 +135,17 @@ async def test_batches_keep_the_order_of_keys_and_run_concurrently() -> None:
             await asyncio.sleep(0.02)
             batches = [{keys[offset] for offset in batch} for batch in bench.batches]
             working = [
-                batches[i] for i, results in enumerate(bench.batches) if results[0] in bench.words
+                batches[i] for i, results in enumerate(bench.batches) if results[0] in bench.pending
             ]
             assert sum(map(len, working)) == len(set().union(*working))
-            await bench.finish(*bench.words)
+            await bench.finish(*bench.pending)
         order: dict[bytes, list[int]] = defaultdict(list)
         for results in bench.batches:
             for offset in results:
                 order[keys[offset]].append(offset)
         assert all(offsets == sorted(offsets) for offsets in order.values())
         assert max(map(len, bench.batches)) == 3
-        assert bench.most_at_once > 1
+        assert bench.max_concurrent > 1
 
 
 @simulated(seeds=range(5))
@@ -215,9 +215,9 @@ async def test_a_backlog_of_one_partition_does_not_delay_the_others(ordering: st
             records = [record(tp.partition * 1000 + n, b"%d" % n, tp) for n in range(count)]
             submit(bench.queue, bench.queue.open(tp, records[0].offset, None), records)
         await settle()
-        while len(bench.begun) < 200:
-            await bench.finish(*bench.words)
-        assert 80 <= sum(offset >= 1000 for offset in bench.begun) <= 100
+        while len(bench.started) < 200:
+            await bench.finish(*bench.pending)
+        assert 80 <= sum(offset >= 1000 for offset in bench.started) <= 100
 
 
 # --- holding and losing --------------------------------------------------------------------------
@@ -232,15 +232,15 @@ async def test_a_held_partition_starts_no_record_until_its_release() -> None:
         bench.queue.hold(work)
         settled = asyncio.get_running_loop().create_task(bench.queue.wait_idle(work))
         await bench.finish(0, 1)
-        assert len(bench.begun) == 4
+        assert len(bench.started) == 4
         assert not settled.done()
         assert not bench.queue.has_room(work)
         await bench.finish(2, 3)
         await settled
-        assert sorted(bench.begun) == [0, 1, 2, 3]
+        assert sorted(bench.started) == [0, 1, 2, 3]
         bench.queue.release(work)
         await settle()
-        assert sorted(bench.begun) == list(range(8))
+        assert sorted(bench.started) == list(range(8))
         await bench.finish(4, 5, 6, 7)
         assert work.ledger.committable() == 8
 
@@ -253,12 +253,12 @@ async def test_a_lost_partition_is_cancelled_and_the_workers_continue() -> None:
         await settle()
         bench.queue.end(work)
         await settle()
-        assert (bench.words, len(bench.begun)) == ({}, 2)
+        assert (bench.pending, len(bench.started)) == ({}, 2)
         assert (bench.queue.load.count, bench.queue.load.size) == (0, 0)
         again = bench.queue.open(A, 0, None)
         submit(bench.queue, again, [record(n, b"%d" % n) for n in range(2)])
         await settle()
-        assert len(bench.words) == 2
+        assert len(bench.pending) == 2
         await bench.finish(0, 1)
         assert again.ledger.committable() == 2
 
@@ -288,7 +288,7 @@ async def test_a_returned_partition_waits_for_its_cancelled_calls() -> None:
             ending.set()
             assert await room
             worker.cancel()
-        await bench.finish(*bench.words)
+        await bench.finish(*bench.pending)
 
 
 class Gate:
@@ -305,17 +305,17 @@ async def test_no_record_starts_after_the_deadline_of_the_fence() -> None:
         gate.deadline = -inf
         submit(bench.queue, work, [record(n) for n in range(5)])
         await asyncio.sleep(10)
-        assert bench.begun == []
+        assert bench.started == []
         gate.deadline = inf
         await asyncio.sleep(0.1)
-        assert len(bench.begun) == 3
+        assert len(bench.started) == 3
         gate.deadline = -inf
-        await bench.finish(*bench.words)
+        await bench.finish(*bench.pending)
         await asyncio.sleep(10)
-        assert len(bench.begun) == 3
+        assert len(bench.started) == 3
         bench.queue.end(work)
         await asyncio.sleep(1)
-        assert len(bench.begun) == 3
+        assert len(bench.started) == 3
 
 
 # --- failing -------------------------------------------------------------------------------------
@@ -327,7 +327,7 @@ async def test_a_handler_cancelled_from_outside_has_failed() -> None:
         work = bench.queue.open(A, 0, None)
         submit(bench.queue, work, [record(0)])
         await settle()
-        bench.words[0].cancel()  # the awaited future is cancelled
+        bench.pending[0].cancel()  # the awaited future is cancelled
         await settle()
         assert isinstance(bench.failure, HandlerFailed)
         assert isinstance(bench.failure.__cause__, HandlerCancelled)
@@ -344,9 +344,9 @@ async def test_a_drain_finishes_running_calls_and_starts_no_others() -> None:
         submit(bench.queue, work, [record(n) for n in range(9)])
         await settle()
         draining = asyncio.get_running_loop().create_task(drain([bench.queue], 60))
-        await bench.finish(*bench.words)
+        await bench.finish(*bench.pending)
         assert await draining
-        assert len(bench.begun) == 3
+        assert len(bench.started) == 3
         assert work.ledger.committable() == 3
         assert work.state is WorkState.OPEN
 
@@ -358,9 +358,9 @@ async def test_calls_that_exceed_the_drain_grace_are_cancelled_and_reported() ->
         submit(bench.queue, work, [record(n) for n in range(9)])
         await settle()
         await bench.finish(0)
-        running = sorted(bench.words)
+        running = sorted(bench.pending)
         drained = await drain([bench.queue], 20)
         assert not drained
         assert {tp: sorted(offsets) for tp, offsets in drained.cut_short.items()} == {A: running}
-        assert bench.words == {}
+        assert bench.pending == {}
         assert work.ledger.committable() == 1

@@ -18,7 +18,7 @@ from asyncconsumer.handlers.handler import Handler, HandlerOptions
 from asyncconsumer.handlers.queue import WorkQueue
 from asyncconsumer.handlers.runtime import HandlerRuntime
 from asyncconsumer.testing.virtual_time import simulated
-from tests.support.fake_handlers import AROUND, A, record, settle, submit
+from tests.support.fake_handlers import CONTEXT, A, record, settle, submit
 
 pytestmark = pytest.mark.fast
 
@@ -32,7 +32,7 @@ class Mixed:
         self.most_at_once = 0
         self._waits = waits
         handler = Handler(self.handle, frozenset({"t"}), None, HandlerOptions(**handling))
-        self.runtime = HandlerRuntime(handler, group="g", dead_letters={}, context=AROUND)
+        self.runtime = HandlerRuntime(handler, group="g", dead_letters={}, context=CONTEXT)
         self.queue = self.runtime.queue
 
     async def handle(self, record: Record) -> None:
@@ -81,7 +81,7 @@ async def test_waiting_and_immediate_calls_keep_order_and_counts(ordering: Any, 
             assert all(offsets == sorted(offsets) for offsets in by_key.values())
         if ordering == "partition":
             assert bench.ended == sorted(bench.ended)
-            assert bench.most_at_once == 1
+            assert bench.max_concurrent == 1
         assert (bench.queue.load.count, bench.queue.load.size) == (0, 0)
         assert (bench.queue.finished, work.busy, bench.queue.running) == (120, {}, {})
 

@@ -44,8 +44,8 @@ async def test_at_most_one_record_exceeds_the_byte_limit(small: int) -> None:
         while seen < len(sizes):
             await settle()
             assert bench.queue.load.size < ROOM_FOR_TEN / 2 + LARGE + 1000
-            assert bench.begun[seen:]
-            seen = len(bench.begun)
-            await bench.finish(*bench.words)
-        assert bench.begun == list(range(len(sizes)))
+            assert bench.started[seen:]
+            seen = len(bench.started)
+            await bench.finish(*bench.pending)
+        assert bench.started == list(range(len(sizes)))
         pump.cancel()

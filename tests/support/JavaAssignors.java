@@ -33,10 +33,10 @@ import org.apache.kafka.common.PartitionInfo;
 import org.apache.kafka.common.TopicPartition;
 
 /**
- * Asks the Java client's own assignors and its "consumer" protocol.
+ * A program that calls the Java client's own assignors and its "consumer" protocol.
  *
- * A question is a line of JSON on standard input, the answer a line of JSON; bytes are hexadecimal.
- * What the classes refuse, or do not come to an end with, is answered with {"refused": why}.
+ * A question is a line of JSON on standard input. The answer is a line of JSON. Bytes are hexadecimal.
+ * If the classes fail or do not terminate, the answer is {"refused": why}.
  */
 public final class JavaAssignors {
     private static final HexFormat HEX = HexFormat.of();
@@ -79,7 +79,7 @@ public final class JavaAssignors {
         };
     }
 
-    /** What the leader of a group answers its members, by their ids. */
+    /** Returns the assignments that the group leader sends, by member id. */
     private static Map<String, String> assign(JsonNode question) {
         Map<String, Subscription> subscriptions = new HashMap<>();
         for (JsonNode member : question.get("members")) {
@@ -94,7 +94,7 @@ public final class JavaAssignors {
         return answer;
     }
 
-    /** Each topic has a list of partitions, each of them a list of the racks of its replicas, or nulls. */
+    /** Topics are lists of partitions. A partition is a list of racks of its replicas, or of nulls. */
     private static Cluster cluster(JsonNode topics) {
         Map<String, Node> nodes = new HashMap<>();
         nodes.put(null, new Node(0, "localhost", 9092));

@@ -17,7 +17,7 @@ from asyncconsumer.handlers.runtime import AppContext, HandlerRuntime
 from asyncconsumer.metrics.recorder import Recorder
 from asyncconsumer.records.decoding import RecordBlock
 
-AROUND = AppContext(Environment(randomness=Random(1)), EventBus(), Recorder())
+CONTEXT = AppContext(Environment(randomness=Random(1)), EventBus(), Recorder())
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
@@ -37,15 +37,15 @@ class Bench:
     """A handler whose calls wait until a test finishes or fails them."""
 
     def __init__(self, **handling: Any) -> None:
-        self.begun: list[int] = []  # first offsets of calls, in the order of their start
+        self.started: list[int] = []  # first offsets of calls, in the order of their start
         self.batches: list[list[int]] = []
-        self.most_at_once = 0
-        self.words: dict[int, asyncio.Future[None]] = {}
+        self.max_concurrent = 0
+        self.pending: dict[int, asyncio.Future[None]] = {}
         self.failure: Exception | None = None
         how = HandlerOptions(**handling)
         function = self._batch if how.batch else self._one
         handler = Handler(function, frozenset({"t", *how.priorities}), None, how)
-        self.running = HandlerRuntime(handler, group="g", dead_letters={}, context=AROUND)
+        self.running = HandlerRuntime(handler, group="g", dead_letters={}, context=CONTEXT)
         self.queue = self.running.queue
 
     async def _one(self, record: Record) -> None:
@@ -56,21 +56,21 @@ class Bench:
         await self._until_released(records[0].offset)
 
     async def _until_released(self, offset: int) -> None:
-        self.begun.append(offset)
-        self.words[offset] = word = asyncio.get_running_loop().create_future()
-        self.most_at_once = max(self.most_at_once, len(self.words))
+        self.started.append(offset)
+        self.pending[offset] = release = asyncio.get_running_loop().create_future()
+        self.max_concurrent = max(self.max_concurrent, len(self.pending))
         try:
-            await word
+            await release
         finally:
-            del self.words[offset]
+            del self.pending[offset]
 
     async def finish(self, *offsets: int) -> None:
         for offset in offsets:
-            self.words[offset].set_result(None)
+            self.pending[offset].set_result(None)
         await settle()
 
     async def fail(self, offset: int, error: Exception) -> None:
-        self.words[offset].set_exception(error)
+        self.pending[offset].set_exception(error)
         await settle()
 
     async def work(self) -> None:

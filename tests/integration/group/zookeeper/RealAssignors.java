@@ -9,12 +9,12 @@ import org.apache.zookeeper.ZooDefs.Ids;
 import scala.collection.JavaConversions;
 
 /**
- * Asks Kafka's own assignors, one question a line of standard input, fields separated by tabs.
+ * A program that calls Kafka's own assignors. A question is a line of fields separated by tabs.
  *
  * node PATH DATA                    writes a node into ZooKeeper; no answer
  * assign STRATEGY GROUP CONSUMER    answers "TOPIC PARTITION THREAD" for each partition, then "."; or "refused"
  *
- * Arguments: where ZooKeeper is, and the path there below which to work.
+ * Arguments: the address of ZooKeeper, and a path for the nodes.
  */
 public final class RealAssignors {
     public static void main(String[] arguments) throws Exception {

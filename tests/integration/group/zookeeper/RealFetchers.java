@@ -6,7 +6,7 @@ import kafka.consumer.ConsumerConfig;
 import kafka.consumer.ConsumerFetcherManager;
 
 /**
- * Asks Java and Kafka, one question a line of standard input, fields separated by tabs.
+ * A program that calls Java and Kafka. A question is a line of fields separated by tabs.
  *
  * hash HEX                         answers String.hashCode of UTF-16 units given in hexadecimal
  * compare HEX HEX                  answers the sign of String.compareTo
