@@ -65,11 +65,11 @@ class PublishingBench:
         self.sender = Sender()
         assert self.running.publisher is not None
         self.running.publisher.use(self.sender)
-        self.begun: list[int] = []
+        self.started: list[int] = []
         self.failure: Exception | None = None
 
     async def handle(self, record: Record) -> bytes | None:
-        self.begun.append(record.offset)
+        self.started.append(record.offset)
         return b"%d" % record.offset
 
     async def guarded(self, work: Coroutine[Any, Any, None]) -> None:

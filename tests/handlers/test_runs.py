@@ -29,7 +29,7 @@ class Mixed:
     def __init__(self, waits: Callable[[Record], bool], **handling: Any) -> None:
         self.ended: list[int] = []
         self.running: dict[int, bytes | None] = {}
-        self.most_at_once = 0
+        self.max_concurrent = 0
         self._waits = waits
         handler = Handler(self.handle, frozenset({"t"}), None, HandlerOptions(**handling))
         self.runtime = HandlerRuntime(handler, group="g", dead_letters={}, context=CONTEXT)
@@ -38,7 +38,7 @@ class Mixed:
     async def handle(self, record: Record) -> None:
         assert record.key is None or record.key not in self.running.values()
         self.running[record.offset] = record.key
-        self.most_at_once = max(self.most_at_once, len(self.running))
+        self.max_concurrent = max(self.max_concurrent, len(self.running))
         if self._waits(record):
             await asyncio.sleep(0.01)
         del self.running[record.offset]
