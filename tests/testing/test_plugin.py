@@ -1,4 +1,4 @@
-"""The pytest plugin, in test runs of its own."""
+"""The pytest plugin, in separate test runs."""
 
 import re
 from collections.abc import Callable
@@ -13,7 +13,7 @@ Check = Callable[..., pytest.RunResult]
 
 @pytest.fixture
 def check(pytester: pytest.Pytester) -> Check:
-    """Run a test module in a process of its own."""
+    """Return a function that runs a test module in a separate process."""
 
     def run(body: str, *arguments: str, leftovers: str = "all") -> pytest.RunResult:
         pytester.makeini(
@@ -27,7 +27,7 @@ def check(pytester: pytest.Pytester) -> Check:
 
 
 @pytest.mark.fast
-def test_the_header_tells_decoder_and_server_versions(check: Check) -> None:
+def test_the_header_names_decoder_and_server_versions(check: Check) -> None:
     result = check("def test(): pass")
     result.stdout.re_match_lines(
         [r"asyncconsumer .*: (compiled|pure) decoder; .*Kafka 4\..*ZooKeeper"]
@@ -81,7 +81,7 @@ LEAKS = {
 
 @pytest.mark.fast
 @pytest.mark.parametrize("kind", LEAKS)
-def test_a_test_that_leaves_something_behind_fails(check: Check, kind: str) -> None:
+def test_a_test_with_leftovers_fails(check: Check, kind: str) -> None:
     result = check(LEAKS[kind])
     result.assert_outcomes(passed=1, errors=1)
     assert re.search(rf"the test left behind: {kind.split()[0]}", result.stdout.str())
@@ -89,12 +89,12 @@ def test_a_test_that_leaves_something_behind_fails(check: Check, kind: str) -> N
 
 @pytest.mark.fast
 @pytest.mark.parametrize("leftovers", ["off", "fixtures"])
-def test_unrelated_tests_of_users_are_left_alone(check: Check, leftovers: str) -> None:
+def test_unrelated_tests_are_not_checked(check: Check, leftovers: str) -> None:
     check(LEAKS["socket"], leftovers=leftovers).assert_outcomes(passed=1)
 
 
 @pytest.mark.fast
-def test_one_test_can_be_excepted(check: Check) -> None:
+def test_a_marker_excepts_a_test(check: Check) -> None:
     excepted = LEAKS["socket"].replace(
         "def test(", "import pytest\n        @pytest.mark.allow_leftovers('why')\n        def test("
     )
@@ -102,12 +102,12 @@ def test_one_test_can_be_excepted(check: Check) -> None:
 
 
 @pytest.mark.fast
-def test_only_the_test_that_left_it_is_blamed(check: Check) -> None:
+def test_only_the_test_with_leftovers_fails(check: Check) -> None:
     check(LEAKS["socket"] + "\n        def test_after(): pass").assert_outcomes(passed=2, errors=1)
 
 
 @pytest.mark.fast
-def test_what_a_fixture_of_the_module_holds_is_not_left_behind(check: Check) -> None:
+def test_objects_of_a_module_fixture_are_no_leftovers(check: Check) -> None:
     check("""
         import pytest, socket
         @pytest.fixture(scope="module")
@@ -119,12 +119,12 @@ def test_what_a_fixture_of_the_module_holds_is_not_left_behind(check: Check) -> 
 
 
 @pytest.mark.fast
-def test_a_thread_that_a_library_in_c_began_is_not_reported(check: Check) -> None:
+def test_threads_of_c_libraries_are_not_reported(check: Check) -> None:
     check("""
         import _thread, threading
         known, stop = threading.Event(), threading.Event()
         def foreign():
-            threading.current_thread()  # from now on Python lists it, and for ever
+            threading.current_thread()  # from now on, Python lists the thread forever
             known.set()
             stop.wait(20)
         def test():
@@ -134,7 +134,7 @@ def test_a_thread_that_a_library_in_c_began_is_not_reported(check: Check) -> Non
 
 
 @pytest.mark.fast
-def test_a_wrong_setting_is_named(check: Check) -> None:
+def test_a_wrong_setting_is_reported(check: Check) -> None:
     result = check("def test(): pass", leftovers="sometimes")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
@@ -143,7 +143,7 @@ def test_a_wrong_setting_is_named(check: Check) -> None:
 
 
 @pytest.mark.fast
-def test_without_the_testing_extra_only_the_fixtures_fail_and_say_what_to_install(
+def test_fixtures_without_the_testing_extra_fail_with_advice(
     check: Check, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytester.makepyfile(sitecustomize="import sys; sys.modules['psutil'] = None")
@@ -153,7 +153,7 @@ def test_without_the_testing_extra_only_the_fixtures_fail_and_say_what_to_instal
     result.stdout.fnmatch_lines(["*need psutil: pip install 'asyncconsumer[[]testing[]]'*"])
 
 
-def test_a_server_that_cannot_start_ends_the_run_with_one_message(
+def test_a_server_that_cannot_start_ends_the_run_with_a_message(
     check: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
@@ -163,14 +163,14 @@ def test_a_server_that_cannot_start_ends_the_run_with_one_message(
     assert "needs Java" in result.stdout.str() + result.stderr.str()
 
 
-def test_each_server_starts_once_a_run_and_ends_with_it(check: Check) -> None:
+def test_each_server_starts_once_and_ends_with_the_run(check: Check) -> None:
     result = check(
         """
         seen = []
         def note(zookeeper): seen.append((zookeeper.connect, zookeeper.server.nodes[0].process.pid))
         async def test_one(zookeeper): note(zookeeper)
         async def test_two(zookeeper): note(zookeeper)
-        def test_both_saw_the_same():
+        def test_both_get_the_same_server():
             print("server", seen[0][1])
             assert seen[0] == seen[1]
         """,

@@ -1,4 +1,4 @@
-"""Faults of fake brokers, as raw requests and the production code see them."""
+"""Faults of fake brokers, with raw requests and with the production code."""
 
 import asyncio
 import functools
@@ -31,7 +31,7 @@ def later(seconds: float, verb: Callable[..., object], *args: object) -> None:
     asyncio.get_running_loop().call_later(seconds, verb, *args)
 
 
-# --- death ---------------------------------------------------------------------------------------
+# --- killed brokers ------------------------------------------------------------------------------
 
 
 @simulated(seeds=range(5))
@@ -50,7 +50,7 @@ async def test_a_killed_broker_breaks_its_connections_and_refuses_new_ones() -> 
 
 
 @simulated(seeds=range(5))
-async def test_others_lead_once_a_death_is_noticed() -> None:
+async def test_another_replica_leads_after_the_failover_time() -> None:
     async with clients(count=1, failover=5.0) as (cluster, client):
         number = (await client.fetch((0, 0), session=(0, 0))).session
         cluster.kill(1)
@@ -69,7 +69,7 @@ async def test_others_lead_once_a_death_is_noticed() -> None:
 
 
 @simulated(seeds=[0])
-async def test_a_broker_that_is_back_in_time_leads_on_in_a_new_epoch() -> None:
+async def test_a_broker_that_restarts_in_time_leads_in_a_new_epoch() -> None:
     async with clients(failover=5.0) as (cluster, _):
         cluster.kill(1)
         cluster.start(1)
@@ -79,7 +79,7 @@ async def test_a_broker_that_is_back_in_time_leads_on_in_a_new_epoch() -> None:
 
 
 @simulated(seeds=[0])
-async def test_without_another_replica_nobody_leads() -> None:
+async def test_a_partition_without_another_replica_has_no_leader() -> None:
     async with FakeCluster(Random(1)) as cluster, client_of(cluster) as client:
         cluster.add_topic("t", replicas=1)
         cluster.kill(1)
@@ -99,9 +99,9 @@ async def test_without_another_replica_nobody_leads() -> None:
 
 
 @simulated(seeds=range(5))
-async def test_only_a_replica_in_sync_takes_over() -> None:
+async def test_only_an_in_sync_replica_becomes_the_leader() -> None:
     async with clients(count=1) as (cluster, _):
-        for node in (2, 3, 1):  # broker 1 is the last, and leads
+        for node in (2, 3, 1):  # broker 1 is the last leader
             cluster.kill(node)
             await asyncio.sleep(2)
         partition = cluster.view.partition(T0)
@@ -115,25 +115,25 @@ async def test_only_a_replica_in_sync_takes_over() -> None:
 
 
 @simulated(seeds=range(20))
-async def test_a_reader_lives_through_a_death() -> None:
+async def test_a_reader_continues_after_a_killed_broker() -> None:
     async with clients(count=5) as (cluster, _), consumer_of(cluster) as consumer:
         later(1, cluster.kill, 1)
         later(4, cluster.append, "t", 0, 5)
         assert offsets(await read(consumer, 10)) == list(range(10))
 
 
-# --- silence -------------------------------------------------------------------------------------
+# --- silent brokers ------------------------------------------------------------------------------
 
 
 @simulated(seeds=range(5))
-async def test_a_frozen_broker_answers_once_it_is_thawed() -> None:
+async def test_a_frozen_broker_answers_after_the_thaw() -> None:
     async with clients(count=1, latency=(0.0, 0.0)) as (cluster, client):
         await client.connection()
         cluster.freeze(1)
         later(10, cluster.thaw, 1)
         assert (await client.fetch((0, 0))).offsets() == [0]
         assert now() == 10
-        later(0.5, cluster.freeze, 1)  # while a fetch waits there
+        later(0.5, cluster.freeze, 1)  # while a fetch waits at the broker
         later(20, cluster.thaw, 1)
         assert (await client.fetch((0, 1), max_wait_ms=1000)).offsets() == []
         assert now() == 30
@@ -145,7 +145,7 @@ async def test_a_frozen_broker_answers_once_it_is_thawed() -> None:
 
 
 @simulated(seeds=range(5))
-async def test_a_frozen_broker_takes_connections_that_lead_to_nothing() -> None:
+async def test_a_frozen_broker_accepts_connections_without_a_response() -> None:
     async with clients(latency=(0.0, 0.0)) as (cluster, client):
         cluster.freeze(1)
         with pytest.raises(ConnectFailed, match="within 5 s"):
@@ -170,14 +170,14 @@ async def test_requests_to_a_frozen_broker_time_out() -> None:
 
 
 @simulated(seeds=range(5))
-async def test_nothing_gets_through_a_black_hole_until_it_is_gone() -> None:
+async def test_a_black_hole_holds_data_until_it_is_restored() -> None:
     async with clients(count=1, latency=(0.0, 0.0)) as (cluster, client):
         await client.connection()
         cluster.black_hole(1)
         later(8, cluster.restore, 1)
         assert (await client.fetch((0, 0))).offsets() == [0]
         assert now() == 8
-        later(0.5, cluster.black_hole, 1)  # the broker runs on: its answer waits on the way
+        later(0.5, cluster.black_hole, 1)  # the broker continues, but its response is held
         later(5, cluster.restore, 1)
         later(2, cluster.append, "t", 0, 1)
         answer = await client.fetch((0, 1), max_wait_ms=1000)
@@ -188,7 +188,7 @@ async def test_nothing_gets_through_a_black_hole_until_it_is_gone() -> None:
 
 
 @simulated(seeds=range(5))
-async def test_who_cannot_reach_a_broker_does_not_see_it_die() -> None:
+async def test_a_client_in_a_black_hole_does_not_detect_a_killed_broker() -> None:
     async with clients(latency=(0.0, 0.0)) as (cluster, client):
         connection = await client.connection()
         cluster.black_hole(1)
@@ -219,7 +219,7 @@ async def test_connections_are_reset_or_closed() -> None:
 
 
 @simulated(seeds=range(20))
-async def test_a_broker_that_moves_is_found_again() -> None:
+async def test_a_broker_with_a_new_address_is_found() -> None:
     async with clients(count=3) as (cluster, _), consumer_of(cluster) as consumer:
         old = cluster.brokers[1].endpoint.address
         assert offsets(await read(consumer, 3)) == [0, 1, 2]
@@ -232,7 +232,7 @@ async def test_a_broker_that_moves_is_found_again() -> None:
 
 
 @simulated(seeds=[0])
-async def test_a_slow_broker_is_slow() -> None:
+async def test_a_slow_broker_delays_its_responses() -> None:
     async with clients(count=1, latency=(0.0, 0.0)) as (cluster, client):
         await client.connection()
         cluster.slow(1, 2.5)
@@ -244,7 +244,7 @@ async def test_a_slow_broker_is_slow() -> None:
 
 
 @simulated(seeds=[0])
-async def test_at_the_end_all_connections_are_closed() -> None:
+async def test_the_end_of_the_block_closes_all_connections() -> None:
     async with FakeCluster(Random(1)) as cluster:
         cluster.add_topic("t")
         connection = await cluster.open(Address("broker-1", 9092), cluster.config())
@@ -277,7 +277,7 @@ async def test_a_reader_follows_the_leader_and_the_log() -> None:
 
 
 @simulated(seeds=range(5))
-async def test_with_all_brokers_dead_nobody_answers() -> None:
+async def test_a_refresh_fails_while_all_brokers_are_dead() -> None:
     async with clients() as (cluster, client):
         for node in cluster.brokers:
             cluster.kill(node)
@@ -290,7 +290,7 @@ async def test_with_all_brokers_dead_nobody_answers() -> None:
 
 
 class Chaos:
-    """A schedule of faults, each of which ends; broker 1 never moves, so that it can be found."""
+    """A schedule of faults, each of which ends. Broker 1 keeps its address, so that it is found."""
 
     def __init__(self, cluster: FakeCluster, randomness: Random) -> None:
         self.cluster = cluster
@@ -336,7 +336,7 @@ class Chaos:
         self.cluster.fail_next(self.randomness.choice([1, 2, 3]), 6, node_id=node)
 
 
-async def a_reader_under_fire(seed: int) -> None:
+async def read_during_faults(seed: int) -> None:
     randomness = Random(seed)
     async with FakeCluster(randomness) as cluster, consumer_of(cluster, randomness) as consumer:
         cluster.add_topic("t")
@@ -352,10 +352,10 @@ async def a_reader_under_fire(seed: int) -> None:
         assert results == cluster.records(T0)
 
 
-def test_a_reader_gets_every_record_once_and_in_order_whatever_happens() -> None:
+def test_a_reader_gets_every_record_once_and_in_order_despite_faults() -> None:
     for seed in range(100):
         try:
-            run(functools.partial(a_reader_under_fire, seed), seed=seed, limit=3600)
+            run(functools.partial(read_during_faults, seed), seed=seed, limit=3600)
         except BaseException as error:
             error.add_note(f"This was seed {seed}.")
             raise

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.fast
 
 
 @simulated(seeds=range(5))
-async def test_a_coordinator_that_lost_its_group_does_not_store_it_after_a_thaw() -> None:
+async def test_a_former_coordinator_does_not_store_its_group_after_a_thaw() -> None:
     async with fake_cluster(brokers=2) as cluster:
         async with open_member(cluster, group_instance_id="i") as static:
             await until(lambda: len(static.owned) == 4)

@@ -1,4 +1,4 @@
-"""The fake cluster as producers and transactions see it."""
+"""Producers and transactions on the fake cluster."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -42,7 +42,7 @@ def values(kafka: FakeKafka) -> list[bytes | None]:
 
 
 @simulated(seeds=range(2))
-async def test_a_batch_is_written_once_however_often_it_is_sent() -> None:
+async def test_a_batch_that_is_sent_repeatedly_is_written_once() -> None:
     async with opened() as (kafka, sender):
         answer = await sender.init(None)
         producer = BatchProducer(answer["producer_id"], answer["producer_epoch"], 0)
@@ -58,7 +58,7 @@ async def test_a_batch_is_written_once_however_often_it_is_sent() -> None:
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 @simulated(seeds=range(1))
-async def test_compressed_batches_are_read_as_they_were_written(codec: CompressionType) -> None:
+async def test_compressed_batches_are_read_unchanged(codec: CompressionType) -> None:
     async with opened() as (kafka, sender):
         data = batch([b"a" * 1000, b"b" * 1000], BatchProducer(), compression=codec)
         assert await sender.produce("t", data) == (codes.NONE, 0)
@@ -81,7 +81,7 @@ async def test_corrupt_and_too_large_batches_are_refused() -> None:
 
 
 @simulated(seeds=range(2))
-async def test_a_transaction_is_visible_when_it_is_committed() -> None:
+async def test_a_transaction_is_visible_after_its_commit() -> None:
     async with opened() as (kafka, sender):
         producer = await transactional(sender)
         assert await sender.add_partitions("tx", producer, "t", 0) == [codes.NONE]
@@ -159,7 +159,7 @@ async def test_a_second_producer_fences_the_first_and_aborts_its_transaction() -
 
 
 @simulated(seeds=range(2))
-async def test_a_transaction_that_takes_too_long_is_aborted() -> None:
+async def test_a_transaction_that_exceeds_its_timeout_is_aborted() -> None:
     async with opened() as (kafka, sender):
         producer = await transactional(sender, timeout_ms=10_000)
         await sender.add_partitions("tx", producer, "t", 0)
@@ -182,7 +182,10 @@ async def test_a_partition_must_be_added_to_the_transaction_first() -> None:
         missing = codes.UNKNOWN_TOPIC_OR_PARTITION
         not_tried = codes.OPERATION_NOT_ATTEMPTED
         assert await sender.add_partitions("tx", producer, "t", 0, 9) == [not_tried, missing]
-        stranger = producer._replace(producer_id=producer.producer_id + 1)
-        assert await sender.add_offsets("tx", stranger, "g") == codes.INVALID_PRODUCER_ID_MAPPING
+        unknown_producer = producer._replace(producer_id=producer.producer_id + 1)
+        assert (
+            await sender.add_offsets("tx", unknown_producer, "g")
+            == codes.INVALID_PRODUCER_ID_MAPPING
+        )
         assert await sender.add_offsets("other", producer, "g") == codes.INVALID_PRODUCER_ID_MAPPING
         assert values(kafka) == []

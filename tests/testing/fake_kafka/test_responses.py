@@ -34,7 +34,7 @@ T1 = TopicPartition("t", 1)
 
 
 @simulated(seeds=[0])
-async def test_records_tell_who_they_are() -> None:
+async def test_the_payloads_of_records_identify_them() -> None:
     async with clients() as (cluster, client):
         assert cluster.append("t", 0, 5, batches=2, size=200) == range(5)
         assert cluster.append("t", 0, 2, gap=3) == range(8, 10)
@@ -47,13 +47,13 @@ async def test_records_tell_who_they_are() -> None:
         assert (await client.fetch((0, 3))).offsets() == [2, 3, 4, 8, 9]  # whole batches
 
 
-def test_a_value_of_somebody_else_tells_nothing() -> None:
+def test_a_foreign_value_is_not_a_record_payload() -> None:
     with pytest.raises(ConfigError, match="hello"):
         RecordPayload.of(b"hello")
 
 
 @simulated(seeds=[0])
-async def test_what_is_not_replicated_cannot_be_read() -> None:
+async def test_unreplicated_records_cannot_be_read() -> None:
     async with clients() as (cluster, client):
         cluster.append("t", 0, 2)
         cluster.append("t", 0, 3, replicated=False)
@@ -65,7 +65,7 @@ async def test_what_is_not_replicated_cannot_be_read() -> None:
 
 
 @simulated(seeds=[0])
-async def test_aborted_transactions_are_listed_for_those_who_want_committed_records() -> None:
+async def test_aborted_transactions_are_listed_for_read_committed() -> None:
     async with clients() as (cluster, client):
         cluster.append("t", 0, 1)
         assert cluster.append_transaction("t", 0, 2, producer=7, commit=False) == range(1, 3)
@@ -96,7 +96,7 @@ async def test_deleted_records_are_out_of_range() -> None:
 
 
 @simulated(seeds=range(5))
-async def test_a_fetch_waits_for_records_and_no_longer_than_it_said() -> None:
+async def test_a_fetch_waits_for_records_up_to_max_wait_ms() -> None:
     async with clients(latency=(0.0, 0.0)) as (cluster, client):
         assert (await client.fetch((0, 0), max_wait_ms=700)).offsets() == []
         assert now() == 0.7
@@ -106,7 +106,7 @@ async def test_a_fetch_waits_for_records_and_no_longer_than_it_said() -> None:
 
 
 @simulated(seeds=range(5))
-async def test_a_fetch_waits_for_as_many_bytes_as_it_wants() -> None:
+async def test_a_fetch_waits_for_min_bytes() -> None:
     async with clients(latency=(0.0, 0.0)) as (cluster, client):
         for second in (1, 2, 3):
             asyncio.get_running_loop().call_later(second, cluster.append, "t", 0, 1)
@@ -115,7 +115,7 @@ async def test_a_fetch_waits_for_as_many_bytes_as_it_wants() -> None:
 
 
 @simulated(seeds=range(5))
-async def test_a_fetch_that_waits_is_reported_when_the_leader_moves_or_the_log_is_cut() -> None:
+async def test_a_waiting_fetch_ends_when_the_leader_or_the_log_changes() -> None:
     async with clients(count=5, latency=(0.0, 0.0)) as (cluster, client):
         loop = asyncio.get_running_loop()
         loop.call_later(1, cluster.move_leader, T0, 2)
@@ -129,7 +129,7 @@ async def test_a_fetch_that_waits_is_reported_when_the_leader_moves_or_the_log_i
 
 
 @simulated(seeds=range(20))
-async def test_answers_of_one_connection_come_in_order_and_wait_for_each_other() -> None:
+async def test_responses_of_one_connection_are_in_the_order_of_requests() -> None:
     async with clients(latency=(0.001, 0.1)) as (_, client):
         connection = await client.connection()
         slow = connection.send_raw(client.fetching((0, 0), max_wait_ms=5000))
@@ -144,7 +144,7 @@ async def test_answers_of_one_connection_come_in_order_and_wait_for_each_other()
 
 
 @simulated(seeds=[0])
-async def test_a_fetch_that_nobody_waits_for_any_more_is_forgotten() -> None:
+async def test_a_fetch_of_a_closed_connection_is_dropped() -> None:
     async with clients() as (cluster, client):
         connection = await client.connection()
         connection.send_raw(client.fetching((0, 0), max_wait_ms=10_000))
@@ -163,7 +163,7 @@ def note(done: list[int], number: int, _: object) -> None:
 
 
 @simulated(seeds=[0])
-async def test_a_session_tells_only_what_is_new() -> None:
+async def test_a_fetch_session_returns_only_changes() -> None:
     async with clients(partitions=3, count=2) as (cluster, client):
         full = await client.fetch((0, 2), (1, 2), (2, 2), session=(0, 0))
         assert full.session > 0
@@ -181,7 +181,7 @@ async def test_a_session_tells_only_what_is_new() -> None:
 
 
 @simulated(seeds=[0])
-async def test_partitions_of_a_session_take_turns() -> None:
+async def test_partitions_of_a_fetch_session_alternate() -> None:
     async with clients(partitions=3, count=2) as (_, client):
         answer = await client.fetch((0, 0), (1, 0), (2, 0), session=(0, 0), max_bytes=1)
         assert [number for number in answer.order if answer.data[number]] == [0]
@@ -193,16 +193,16 @@ async def test_partitions_of_a_session_take_turns() -> None:
 
 
 @simulated(seeds=[0])
-async def test_a_session_that_is_out_of_step_or_gone_is_refused() -> None:
+async def test_a_fetch_session_with_a_wrong_epoch_or_id_is_refused() -> None:
     async with clients(count=1) as (cluster, client):
         number = (await client.fetch((0, 0), session=(0, 0))).session
         assert (await client.fetch(session=(number, 2))).code == 71
         assert (await client.fetch(session=(number + 1, 1))).code == 70
-        named = {FetchTopic("u", None): [0]}  # so that version 12 is taken
+        named = {FetchTopic("u", None): [0]}  # selects version 12
         assert (await client.fetch(session=(number, 1), forgotten=named)).code == 106
         assert (await client.fetch(session=(number, 1))).code == 0
         again = (await client.fetch((0, 0), session=(number, 0))).session
-        assert (await client.fetch(session=(number, 2))).code == 70  # another took its place
+        assert (await client.fetch(session=(number, 2))).code == 70  # replaced by another session
         number = again
         cluster.drop_sessions(1)
         gone = await client.fetch(session=(number, 2))
@@ -210,7 +210,7 @@ async def test_a_session_that_is_out_of_step_or_gone_is_refused() -> None:
 
 
 @simulated(seeds=range(3))
-async def test_the_second_of_two_requests_at_once_overtakes_the_first() -> None:
+async def test_the_second_of_two_concurrent_fetches_invalidates_the_first() -> None:
     async with clients(latency=(0.0, 0.0)) as (_, client):
         number = (await client.fetch((0, 0), session=(0, 0))).session
         async with asyncio.TaskGroup() as group:
@@ -221,7 +221,7 @@ async def test_the_second_of_two_requests_at_once_overtakes_the_first() -> None:
 
 
 @simulated(seeds=[0])
-async def test_without_room_there_is_no_session() -> None:
+async def test_no_fetch_session_is_created_above_the_limit() -> None:
     async with clients(count=1, sessions=1) as (_, client):
         assert (await client.fetch((0, 0), session=(0, 0))).session
         answer = await client.fetch((0, 0), session=(0, 0))
@@ -232,7 +232,7 @@ async def test_without_room_there_is_no_session() -> None:
 
 
 @simulated(seeds=[0])
-async def test_those_who_do_not_lead_say_who_does() -> None:
+async def test_a_broker_that_is_not_the_leader_names_the_leader() -> None:
     async with clients(count=1, racks=["a", "b", "c"], versions={1: 16}) as (cluster, client):
         cluster.view.partition(T0).replicas = (1, 2)
         answer = await client.fetch((0, 0), node=3)
@@ -246,7 +246,7 @@ async def test_those_who_do_not_lead_say_who_does() -> None:
 
 
 @simulated(seeds=[0])
-async def test_epochs_of_the_past_and_of_the_future_are_distinguished() -> None:
+async def test_older_and_newer_epochs_have_different_errors() -> None:
     async with clients(count=1) as (_, client):
         assert (await client.fetch((0, 0, 0))).codes == {0: 74}
         assert (await client.fetch((0, 0, 1))).codes == {0: 0}
@@ -254,7 +254,7 @@ async def test_epochs_of_the_past_and_of_the_future_are_distinguished() -> None:
 
 
 @simulated(seeds=[0])
-async def test_a_truncated_log_diverges_from_what_was_read() -> None:
+async def test_a_truncated_log_reports_the_diverging_epoch() -> None:
     async with clients(count=3) as (cluster, client):
         cluster.append("t", 0, 2)
         assert cluster.truncate(T0, 1) == cluster.end(T0) == 3  # with the whole batch
@@ -270,7 +270,7 @@ async def test_a_truncated_log_diverges_from_what_was_read() -> None:
 
 
 @simulated(seeds=[0])
-async def test_clients_in_a_rack_are_sent_to_the_replica_there() -> None:
+async def test_clients_in_a_rack_are_redirected_to_its_replica() -> None:
     async with clients(count=2, racks=["a", "b", "c"]) as (cluster, client):
         near = await client.fetch((0, 0), rack="b")
         assert (near.parts[0].preferred_read_replica, near.offsets()) == (2, [])
@@ -279,13 +279,13 @@ async def test_clients_in_a_rack_are_sent_to_the_replica_there() -> None:
         assert (await client.fetch((0, 0), node=2, rack="b")).offsets() == [0, 1]
         cluster.go_stale(2)
         cluster.append("t", 0, 1)
-        assert (await client.fetch((0, 3), node=2, rack="b")).codes == {0: 1}  # it lags behind
+        assert (await client.fetch((0, 3), node=2, rack="b")).codes == {0: 1}  # the replica lags
         cluster.catch_up(2)
         assert (await client.fetch((0, 2), node=2, rack="b")).offsets() == [2]
 
 
 @simulated(seeds=[0])
-async def test_a_stale_broker_believes_what_was_true() -> None:
+async def test_a_stale_broker_returns_old_metadata() -> None:
     async with clients(count=1) as (cluster, client):
         cluster.go_stale(1)
         cluster.move_leader(T0, 2)
@@ -294,7 +294,9 @@ async def test_a_stale_broker_believes_what_was_true() -> None:
         old = await client.ask(MetadataRequest(["t", "u"]))
         assert [topic["error_code"] for topic in old["topics"]] == [0, 3]
         assert old["topics"][0]["partitions"][0]["leader"] == 1
-        assert (await client.fetch((0, 0, 1))).offsets() == [0]  # still a leader in its own eyes
+        assert (await client.fetch((0, 0, 1))).offsets() == [
+            0
+        ]  # still the leader in its own metadata
         assert (await client.fetch((0, 0, 2))).codes == {0: 75}
         asyncio.get_running_loop().call_later(1, cluster.catch_up, 1)
         assert (await client.fetch((0, 1, 1), max_wait_ms=10_000)).codes == {0: 74}
@@ -304,7 +306,7 @@ async def test_a_stale_broker_believes_what_was_true() -> None:
 
 
 @simulated(seeds=[0])
-async def test_a_topic_recreated_is_another() -> None:
+async def test_a_recreated_topic_has_another_id() -> None:
     async with clients(count=2) as (cluster, client):
         asked = client.fetching((0, 0), session=(0, 0))
         connection = await client.connection()
@@ -322,7 +324,7 @@ async def test_a_topic_recreated_is_another() -> None:
 
 
 @simulated(seeds=[0])
-async def test_partitions_are_added() -> None:
+async def test_added_partitions_can_be_read() -> None:
     async with clients() as (cluster, client):
         assert (await client.fetch((1, 0))).codes == {1: 3}
         cluster.add_partitions("t", 2)
@@ -344,11 +346,11 @@ async def test_offsets_are_found_by_time() -> None:
         assert {row["error_code"] for row in topic["partitions"]} == {6}
 
 
-# --- faults in answers ---------------------------------------------------------------------------
+# --- faults in responses -------------------------------------------------------------------------
 
 
 @simulated(seeds=[0])
-async def test_the_next_answer_has_the_error_that_is_wanted() -> None:
+async def test_the_next_response_has_the_requested_error() -> None:
     async with clients(count=1) as (cluster, client):
         cluster.fail_next(1, 56)
         assert (await client.fetch((0, 0))).codes == {0: 56}
@@ -369,7 +371,7 @@ async def test_the_next_answer_has_the_error_that_is_wanted() -> None:
 
 
 @simulated(seeds=[0])
-async def test_a_throttled_client_gets_nothing_and_waits() -> None:
+async def test_a_throttled_client_gets_no_records_and_waits() -> None:
     async with clients(count=1, latency=(0.0, 0.0)) as (cluster, client):
         cluster.throttle(1, 3)
         answer = await client.fetch((0, 0), session=(0, 0))
@@ -384,7 +386,7 @@ async def test_a_throttled_client_gets_nothing_and_waits() -> None:
 
 
 @simulated(seeds=[0])
-async def test_brokers_may_be_older() -> None:
+async def test_brokers_may_support_older_versions_only() -> None:
     async with clients(count=1, versions={1: 11, 23: 1}) as (_, client):
         connection = await client.connection()
         assert (await connection.send_raw(client.fetching((0, 0)))).version == 11
@@ -408,7 +410,7 @@ class EchoRequest(TableRequest, api=ECHO):
 
 
 @simulated(seeds=[0])
-async def test_another_api_is_another_handler() -> None:
+async def test_handlers_can_be_added_for_other_apis() -> None:
     def echo(request: Request, requested: dict[str, Any]) -> dict[str, Any]:
         return {"number": requested["number"] + request.broker.node_id, "error_code": request.code}
 
@@ -419,7 +421,7 @@ async def test_another_api_is_another_handler() -> None:
 
 
 @simulated(seeds=[0])
-async def test_what_is_not_there_is_refused() -> None:
+async def test_unknown_topics_partitions_and_nodes_are_refused() -> None:
     async with FakeCluster(Random(1)) as cluster:
         cluster.add_topic("t")
         with pytest.raises(ConfigError, match=r"no topic 'u'.*its topics are t"):
@@ -438,7 +440,7 @@ async def test_what_is_not_there_is_refused() -> None:
         FakeCluster(Random(1), racks=["a", "b"])
 
 
-def test_the_same_randomness_gives_the_same_run() -> None:
+def test_equal_randomness_gives_equal_runs() -> None:
     async def main() -> list[float]:
         times = []
         async with clients(count=3, latency=(0.0, 1.0)) as (_, client):

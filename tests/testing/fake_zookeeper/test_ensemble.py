@@ -52,7 +52,7 @@ def test_a_schedule_can_be_replayed() -> None:
 
 
 @simulated(range(10), limit=100)
-async def test_a_session_without_requests_ends_on_the_server() -> None:
+async def test_a_session_without_requests_expires_on_the_server() -> None:
     fake = FakeZooKeeper(2, randomness=Random(1))
     async with fake_session(fake) as zk:
         await zk.create("/n", ephemeral=True)
@@ -66,7 +66,7 @@ async def test_a_session_without_requests_ends_on_the_server() -> None:
 
 
 @simulated(range(10), limit=100)
-async def test_an_isolated_client_is_missed_while_the_others_go_on() -> None:
+async def test_the_session_of_an_isolated_client_expires() -> None:
     fake = FakeZooKeeper(2, randomness=Random(1))
     client = fake.client()
     async with fake_session(client) as zk, fake_session(fake, 1) as other:
@@ -75,8 +75,8 @@ async def test_an_isolated_client_is_missed_while_the_others_go_on() -> None:
         with other.watch_exists("/n") as watch:
             while await watch.read() is not None:
                 await watch.changed.wait()
-        assert not zk.is_over(1)  # it cannot know
-        assert not zk.holds(1)  # and does not need to
+        assert not zk.is_over(1)  # the client cannot know about the expiry
+        assert not zk.holds(1)  # the claim has ended by its own clock
         client.rejoin()
         await zk.wait_expired(1)
         await zk.connected.wait()
@@ -84,7 +84,7 @@ async def test_an_isolated_client_is_missed_while_the_others_go_on() -> None:
 
 
 @simulated(range(10), limit=100)
-async def test_changes_by_hand_are_seen() -> None:
+async def test_manual_changes_are_visible_to_sessions() -> None:
     fake = FakeZooKeeper(randomness=Random(1))
     async with fake_session(fake) as zk:
         with zk.watch_data("/n") as watch:
@@ -95,7 +95,7 @@ async def test_changes_by_hand_are_seen() -> None:
 
 
 @simulated(range(10), limit=100)
-async def test_a_server_may_be_behind_until_it_is_asked_to_catch_up() -> None:
+async def test_a_lagging_server_catches_up_after_a_sync() -> None:
     fake = FakeZooKeeper(2, randomness=Random(1), lag=20)
     zk0, zk1 = (str(address) for address in fake.servers)
     session = ZooKeeperSession(
@@ -108,16 +108,16 @@ async def test_a_server_may_be_behind_until_it_is_asked_to_catch_up() -> None:
         await session.create("/n")
         assert await session.exists("/n") is not None
         with two.watch_exists("/n") as watch:
-            behind = await watch.read() is None
-            if behind:
-                await watch.changed.wait()  # it sees it after a while, and says so
+            is_lagging = await watch.read() is None
+            if is_lagging:
+                await watch.changed.wait()  # the watch is set after the lag
             assert await watch.read() is not None
         await session.set("/n", b"x")
         await two.sync("/n")
         assert (await two.get("/n")).data == b"x"
 
 
-def test_nonsense_is_refused() -> None:
+def test_invalid_arguments_are_refused() -> None:
     with pytest.raises(ConfigError, match="an ensemble cannot have"):
         FakeZooKeeper(0, randomness=Random(0))
     with pytest.raises(ConfigError, match="an ensemble cannot have"):

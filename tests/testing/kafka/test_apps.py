@@ -19,7 +19,7 @@ def make_app(**options: Any) -> ConsumerApp:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-async def test_an_app_processes_and_commits_what_is_sent(protocol: str) -> None:
+async def test_an_app_processes_and_commits_sent_records(protocol: str) -> None:
     app, seen = make_app(group_protocol=protocol), []
 
     @app.handler("orders")
@@ -50,7 +50,7 @@ async def test_an_app_has_its_own_options_again_after_the_test() -> None:
             pass
 
 
-async def test_a_record_that_fails_is_a_dead_letter() -> None:
+async def test_a_failed_record_is_dead_lettered() -> None:
     app = make_app()
 
     @app.handler("orders", dead_letter_topic="dead", retry=Retry(2, backoff_ms=1))
@@ -81,7 +81,7 @@ async def test_settled_raises_the_error_of_the_app_once() -> None:
         assert kafka.committed("billing").get(TopicPartition("orders", 0), 0) == 0
 
 
-async def test_the_end_of_the_block_raises_an_error_that_was_not_seen() -> None:
+async def test_the_end_of_the_block_raises_an_unseen_error() -> None:
     app, failed = make_app(), asyncio.Event()
 
     @app.handler("orders")
@@ -116,7 +116,7 @@ async def test_the_error_of_the_test_is_not_replaced() -> None:
         await test()
 
 
-async def test_settled_says_what_is_pending() -> None:
+async def test_settled_reports_pending_records() -> None:
     app, going, both = make_app(), asyncio.Event(), asyncio.Barrier(3)
 
     @app.handler("orders")
@@ -179,7 +179,7 @@ async def test_two_apps_share_a_cluster() -> None:
     assert sorted(seen) == [("billing", 0), ("shipping", 0)]
 
 
-async def test_another_member_takes_partitions_and_gives_them_back() -> None:
+async def test_another_member_gets_partitions_and_returns_them() -> None:
     app = make_app(session_timeout_ms=6_000, heartbeat_interval_ms=20)
     seen: list[bytes | None] = []
 
@@ -223,7 +223,7 @@ async def test_an_app_of_a_zookeeper_group_is_refused() -> None:
             pass
 
 
-async def test_members_whose_sessions_end_read_on() -> None:
+async def test_members_whose_sessions_expire_continue_to_read() -> None:
     app, seen = make_app(heartbeat_interval_ms=20), []
 
     @app.handler("orders")

@@ -51,7 +51,7 @@ async def test_a_default_consumer_runs_in_virtual_time() -> None:
 
 
 @simulated(seeds=range(3))
-async def test_a_producer_writes_each_record_once_though_responses_are_lost() -> None:
+async def test_a_producer_writes_each_record_once_despite_lost_responses() -> None:
     async with FakeKafka(partitions=2, brokers=2) as kafka:
         for fate in (Fate.LOST_AFTER, Fate.LOST_BEFORE, Fate.LOST_AFTER):
             kafka.cluster.lose_next(PRODUCE, fate)
@@ -63,7 +63,7 @@ async def test_a_producer_writes_each_record_once_though_responses_are_lost() ->
 
 
 @simulated(seeds=range(1))
-async def test_an_hour_in_a_retry_topic_passes_at_once() -> None:
+async def test_an_hour_in_a_retry_topic_takes_no_real_time() -> None:
     app, calls = make_app(), []
     clock = asyncio.get_running_loop().time
 
@@ -99,7 +99,7 @@ async def test_a_plain_function_is_refused_in_virtual_time() -> None:
 
 
 @simulated(seeds=range(3))
-async def test_a_dead_broker_and_a_moved_leader_lose_nothing() -> None:
+async def test_a_dead_broker_and_a_moved_leader_lose_no_record() -> None:
     app, seen = make_app(), set()
 
     @app.handler("orders", dead_letter_topic="dead")
@@ -182,11 +182,11 @@ async def test_objects_with_default_options_run_on_the_fake_of_their_block() -> 
             assert record.value == b"an order"
             assert 0 <= kafka.cluster.now_ms() - record.timestamp < 10_000  # of virtual time
             assert "orders" in await admin.topics()
-    assert Environment.current().clock is None  # real again
+    assert Environment.current().clock is None  # real time again
 
 
 async def test_the_block_of_a_fake_may_end_in_another_task() -> None:
-    """As in fixtures of pytest, whose end may run in a task of its own."""
+    """The teardown of a pytest fixture may run in another task."""
     kafka = FakeKafka()
     async with asyncio.TaskGroup() as group:
         await group.create_task(kafka.__aenter__())

@@ -1,4 +1,4 @@
-"""Each fault of the proxy, as both sides see it."""
+"""Each fault of the proxy, and its effect on both sides."""
 
 import asyncio
 import os
@@ -13,31 +13,31 @@ from tests.support.proxied_sockets import network, on_both_loops, run_proxy, tak
 
 pytestmark = pytest.mark.fast
 
-FOR_EVER = 3600.0
+FOREVER = 3600.0
 
 
 @on_both_loops
-async def test_a_cut_connection_is_seen_by_both_sides_as_eof() -> None:
+async def test_both_sides_of_a_cut_connection_read_eof() -> None:
     async with network() as net:
         client, server = await net.connect()
         net.proxy.cut()
         assert net.proxy.connections == ()
         assert await client.receive_all() == b""
         assert await server.receive_all() == b""
-        client, server = await net.connect()  # the next one is fine
+        client, server = await net.connect()  # the next connection works
         await client.send(b"again")
         assert await server.receive(5) == b"again"
 
 
 @on_both_loops
-async def test_a_cut_is_seen_as_eof_even_with_bytes_on_their_way() -> None:
+async def test_both_sides_of_a_cut_read_eof_with_bytes_in_flight() -> None:
     async with network() as net:
         client, server = await net.connect()
         net.proxy.black_hole()
         for side in (client, server):
             await side.send(bytes(WINDOW + CHUNK))
         await net.proxy.wait_until(lambda now: now.held >= 2 * WINDOW)
-        # what the proxy has not read is in its kernel, which answers a plain close with RST then
+        # unread bytes are in the kernel of the proxy, which would answer a plain close with RST
         net.proxy.cut()
         await net.proxy.wait_until(lambda now: now.held == 0)
         for side in (client, server):
@@ -46,7 +46,7 @@ async def test_a_cut_is_seen_as_eof_even_with_bytes_on_their_way() -> None:
 
 
 @on_both_loops
-async def test_a_reset_connection_is_seen_by_both_sides_as_a_reset() -> None:
+async def test_both_sides_of_a_reset_connection_get_a_reset() -> None:
     async with network() as net:
         client, server = await net.connect()
         net.proxy.reset()
@@ -57,7 +57,7 @@ async def test_a_reset_connection_is_seen_by_both_sides_as_a_reset() -> None:
 
 
 @on_both_loops
-async def test_one_connection_can_be_ended_alone() -> None:
+async def test_a_single_connection_can_be_ended() -> None:
     async with network() as net:
         sides = [await net.connect() for _ in range(3)]
         first, second, _ = net.proxy.connections
@@ -72,7 +72,7 @@ async def test_one_connection_can_be_ended_alone() -> None:
 
 
 @on_both_loops
-async def test_what_a_black_hole_swallowed_arrives_after_heal() -> None:
+async def test_bytes_held_by_a_black_hole_arrive_after_heal() -> None:
     async with network() as net:
         client, server = await net.connect()
         net.proxy.black_hole()
@@ -107,7 +107,7 @@ async def test_a_black_hole_may_be_in_one_direction_only() -> None:
 
 
 @on_both_loops
-async def test_a_connection_made_in_a_black_hole_reaches_the_server_after_heal() -> None:
+async def test_a_connection_opened_in_a_black_hole_arrives_after_heal() -> None:
     async with network() as net:
         net.proxy.black_hole()
         client = await net.connect_client()
@@ -121,7 +121,7 @@ async def test_a_connection_made_in_a_black_hole_reaches_the_server_after_heal()
 
 
 @on_both_loops
-async def test_a_black_hole_hides_that_a_peer_has_gone() -> None:
+async def test_a_black_hole_hides_closed_and_reset_peers() -> None:
     async with network() as net:
         (closing, of_closing), (breaking, of_breaking) = await net.connect(), await net.connect()
         net.proxy.black_hole()
@@ -137,7 +137,7 @@ async def test_a_black_hole_hides_that_a_peer_has_gone() -> None:
 
 
 @on_both_loops
-async def test_a_black_hole_upwards_hides_that_bytes_downwards_met_a_closed_socket() -> None:
+async def test_a_black_hole_upwards_hides_a_reset_for_bytes_downwards() -> None:
     async with network() as net:
         client, server = await net.connect()
         net.proxy.black_hole(direction="up")
@@ -151,7 +151,7 @@ async def test_a_black_hole_upwards_hides_that_bytes_downwards_met_a_closed_sock
 
 
 @on_both_loops
-async def test_a_sender_into_a_black_hole_blocks_and_the_proxy_holds_a_bounded_amount() -> None:
+async def test_a_black_hole_holds_a_limited_number_of_bytes() -> None:
     data = os.urandom(50 * 10**6)
     peak = 0
 
@@ -176,7 +176,7 @@ async def test_a_sender_into_a_black_hole_blocks_and_the_proxy_holds_a_bounded_a
 
 
 @on_both_loops
-async def test_new_connections_are_refused_and_live_ones_go_on_until_heal() -> None:
+async def test_only_new_connections_are_refused_until_heal() -> None:
     async with network() as net, asyncio.TaskGroup() as group:
         client, server = await net.connect()
         net.proxy.refuse()
@@ -195,9 +195,9 @@ async def test_new_connections_are_refused_and_live_ones_go_on_until_heal() -> N
 
 
 @on_both_loops
-async def test_delayed_bytes_wait_while_more_are_read_and_go_on_at_heal() -> None:
+async def test_delayed_bytes_arrive_together_after_heal() -> None:
     async with network() as net:
-        net.proxy.delay(FOR_EVER, direction="up")
+        net.proxy.delay(FOREVER, direction="up")
         client, server = await net.connect()
         await client.send(b"one ")
         await net.proxy.wait_until(lambda now: now.held == 4)
@@ -213,7 +213,7 @@ async def test_delayed_bytes_wait_while_more_are_read_and_go_on_at_heal() -> Non
 @on_both_loops
 async def test_a_fin_is_delayed_like_bytes() -> None:
     async with network() as net:
-        net.proxy.delay(FOR_EVER)
+        net.proxy.delay(FOREVER)
         client, server = await net.connect()
         client.finish()
         await run_proxy()
@@ -231,7 +231,7 @@ async def test_the_order_is_kept_under_jitter() -> None:
         received = group.create_task(server.receive(300))
         for count, message in enumerate(messages, 1):
             await client.send(message)
-            # each is read by itself, and draws its own latency
+            # each message is read separately, with its own latency
             await net.proxy.wait_until(taken(3 * count))
         assert await received == b"".join(messages)
 
@@ -252,7 +252,7 @@ def test_the_same_seed_gives_the_same_jitter() -> None:
 @on_both_loops
 async def test_a_throttled_connection_waits_between_pieces() -> None:
     async with network() as net:
-        net.proxy.throttle(1 / FOR_EVER)
+        net.proxy.throttle(1 / FOREVER)
         client, server = await net.connect()
         await client.send(b"slow")
         assert await server.receive(1) == b"s"
@@ -272,8 +272,8 @@ def test_a_throttle_moves_its_rate_in_small_steps() -> None:
 @on_both_loops
 async def test_faults_combine() -> None:
     async with network() as net:
-        net.proxy.delay(FOR_EVER)
-        net.proxy.throttle(1 / FOR_EVER)
+        net.proxy.delay(FOREVER)
+        net.proxy.throttle(1 / FOREVER)
         net.proxy.truncate(after=3, direction="up")
         client, server = await net.connect()
         await client.send(b"combined")
@@ -288,8 +288,8 @@ async def test_faults_combine() -> None:
         assert await server.receive_all() == b"om"
 
 
-async def test_sliced_bytes_arrive_in_pieces_not_larger_than_asked() -> None:
-    # on asyncio's loop alone: there, what was sent is always read before a timer fires
+async def test_sliced_bytes_arrive_in_pieces_of_the_given_size() -> None:
+    # only on asyncio's loop, which always reads sent bytes before a timer fires
     pieces: list[bytes] = []
     async with network() as net:
         client, server = await net.connect()
@@ -301,7 +301,7 @@ async def test_sliced_bytes_arrive_in_pieces_not_larger_than_asked() -> None:
 
 
 @on_both_loops
-async def test_a_truncated_answer_ends_at_the_exact_byte() -> None:
+async def test_a_truncated_response_ends_at_the_exact_byte() -> None:
     async with network() as net:
         client, server = await net.connect()
         await server.send(b"before")
@@ -317,7 +317,7 @@ async def test_a_truncated_answer_ends_at_the_exact_byte() -> None:
 
 
 @on_both_loops
-async def test_a_truncated_answer_ends_when_its_last_byte_has_passed() -> None:
+async def test_a_truncated_response_ends_after_its_last_byte() -> None:
     async with network() as net:
         client, server = await net.connect()
         net.proxy.truncate(after=5)
@@ -338,7 +338,7 @@ async def test_a_truncation_may_end_with_a_reset() -> None:
 
 
 @on_both_loops
-async def test_a_truncation_after_nothing_ends_at_the_first_byte() -> None:
+async def test_a_truncation_after_0_bytes_ends_at_the_first_byte() -> None:
     async with network() as net:
         net.proxy.truncate(after=0)
         client, server = await net.connect()
@@ -349,7 +349,7 @@ async def test_a_truncation_after_nothing_ends_at_the_first_byte() -> None:
 
 
 @on_both_loops
-async def test_each_truncation_counts_again() -> None:
+async def test_each_truncation_starts_a_new_count() -> None:
     async with network() as net:
         client, server = await net.connect()
         for _ in range(2):

@@ -1,4 +1,4 @@
-"""Scripting the proxy by what the frames say."""
+"""Callbacks of the proxy that decide about frames."""
 
 import asyncio
 import itertools
@@ -30,7 +30,7 @@ def verdict_for(body: bytes, verdict: Verdict) -> Callable[[Frame], Verdict]:
 
 
 @on_both_loops
-async def test_a_callback_sees_each_frame_however_packets_are_split() -> None:
+async def test_a_callback_gets_each_frame_for_any_split_of_packets() -> None:
     seen: list[Frame] = []
 
     def look(frame: Frame) -> Verdict:
@@ -59,7 +59,7 @@ async def test_a_callback_sees_each_frame_however_packets_are_split() -> None:
 
 
 @on_both_loops
-async def test_a_dropped_frame_is_missing_and_the_next_ones_pass() -> None:
+async def test_only_the_dropped_frame_is_missing() -> None:
     async with network() as net:
         net.proxy.on_frame("down", verdict_for(b"two", Verdict.DROP))
         client, server = await net.connect()
@@ -87,7 +87,7 @@ async def test_a_long_frame_is_dropped_to_its_last_byte_even_after_heal() -> Non
 
 
 @on_both_loops
-async def test_a_long_frame_after_a_dropped_one_passes_whole() -> None:
+async def test_a_long_frame_after_a_dropped_frame_passes_completely() -> None:
     data = framed(bytes(HEAD + 10))
     async with network() as net, asyncio.TaskGroup() as group:
         client, server = await net.connect()
@@ -97,7 +97,7 @@ async def test_a_long_frame_after_a_dropped_one_passes_whole() -> None:
 
 
 @on_both_loops
-async def test_a_frame_can_cut_the_connection_after_what_came_before_it() -> None:
+async def test_a_frame_can_cut_the_connection_after_earlier_frames() -> None:
     async with network() as net:
         client, server = await net.connect()
         net.proxy.on_frame("up", verdict_for(b"bad", Verdict.CUT))
@@ -135,7 +135,7 @@ async def test_a_held_frame_stalls_its_connection_and_direction_until_heal() -> 
         assert await server.receive(14) == framed(b"up goes on")
         await of_other.send(framed(b"fine"))
         assert await other.receive(8) == framed(b"fine")
-        net.proxy.delay(0)  # another fault does not let it go
+        net.proxy.delay(0)  # another fault does not release the frame
         await run_proxy()
         assert client.has_no_data()
         assert asked == [b"one", b"hold", b"fine"]
@@ -144,7 +144,7 @@ async def test_a_held_frame_stalls_its_connection_and_direction_until_heal() -> 
 
 
 @on_both_loops
-async def test_another_callback_is_asked_about_a_held_frame() -> None:
+async def test_a_new_callback_decides_about_a_held_frame() -> None:
     async with network() as net:
         client, server = await net.connect()
         net.proxy.on_frame("up", verdict_for(b"held", Verdict.HOLD))
@@ -155,7 +155,7 @@ async def test_another_callback_is_asked_about_a_held_frame() -> None:
 
 
 @on_both_loops
-async def test_a_callback_may_use_the_verbs() -> None:
+async def test_a_callback_may_inject_faults() -> None:
     async with network() as net:
         client, server = await net.connect()
 
@@ -190,7 +190,7 @@ async def test_a_callback_set_in_the_middle_of_a_frame_starts_with_the_next_one(
 
 
 @on_both_loops
-async def test_half_a_frame_is_handed_on_when_no_more_will_come() -> None:
+async def test_an_incomplete_frame_is_passed_on_at_the_end() -> None:
     async with network() as net:
         net.proxy.on_frame("up", lambda _: Verdict.DROP)
         client, server = await net.connect()
@@ -200,7 +200,7 @@ async def test_half_a_frame_is_handed_on_when_no_more_will_come() -> None:
 
 
 @pytest.mark.parametrize("data", [b"srvr", b"GET / HTTP/1.1\r\n", b"\x16\x03\x01\x02\x00\x01"])
-async def test_what_is_no_frame_passes_unasked(data: bytes) -> None:
+async def test_bytes_that_are_no_frame_pass_without_a_callback(data: bytes) -> None:
     async with network() as net:
         net.proxy.on_frame("up", lambda _: Verdict.DROP)
         client, server = await net.connect()
@@ -220,7 +220,7 @@ async def test_a_callback_that_fails_ends_the_proxy_with_its_error() -> None:
             await server.receive(1)
 
 
-async def test_a_callback_that_forgets_its_verdict_is_an_error() -> None:
+async def test_a_callback_without_a_verdict_is_an_error() -> None:
     error = pytest.RaisesExc(ConfigError, match="must return a Verdict, got None")
     with pytest.RaisesGroup(error, flatten_subgroups=True):
         async with network() as net:
@@ -230,7 +230,7 @@ async def test_a_callback_that_forgets_its_verdict_is_an_error() -> None:
             await server.receive(1)
 
 
-def test_the_opcode_of_zookeeper_requests() -> None:
+def test_zookeeper_opcode_returns_the_opcode_of_a_request() -> None:
     connect = ConnectRequest(
         protocol_version=0,
         last_seen_zxid=7,
@@ -255,7 +255,7 @@ def test_the_opcode_of_zookeeper_requests() -> None:
     assert zookeeper_opcode(Frame(0, 0, b"short")) is None
 
 
-def test_the_api_key_of_kafka_requests() -> None:
+def test_kafka_api_key_returns_the_key_of_a_request() -> None:
     request = MetadataRequest_v1([])
     header = request.build_request_header(correlation_id=5, client_id="me")
     assert kafka_api_key(Frame(0, 0, header.encode() + request.encode())) == 3
@@ -267,10 +267,10 @@ def test_the_api_key_of_kafka_requests() -> None:
     cuts=st.lists(st.integers(0, 400)),
     whole=st.lists(st.booleans(), min_size=1),
 )
-def test_frames_are_found_in_any_pieces(
+def test_frames_are_found_in_pieces_of_any_size(
     bodies: list[bytes], cuts: list[int], whole: list[bool]
 ) -> None:
-    """Whether somebody looks or not may change at any time; no byte is lost, no frame invented."""
+    """Whole frames may be requested at some times only. No byte is lost and no frame invented."""
     data = framed(*bodies)
     edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     finder, passed, result = FrameFinder(), b"", {}

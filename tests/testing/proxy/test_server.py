@@ -1,4 +1,4 @@
-"""The proxy as a whole: it passes on what both sides do, and leaves nothing behind."""
+"""The proxy as a whole: it passes on bytes, closes and resets, and leaves no resources."""
 
 import asyncio
 import os
@@ -32,7 +32,7 @@ async def test_bytes_pass_both_ways_and_are_counted() -> None:
 
 
 @on_both_loops
-async def test_much_data_arrives_unchanged() -> None:
+async def test_large_data_arrives_unchanged() -> None:
     data = os.urandom(20 * 2**20)
     async with network() as net, asyncio.TaskGroup() as group:
         client, server = await net.connect()
@@ -57,7 +57,7 @@ async def test_a_half_close_is_passed_on_as_a_half_close() -> None:
 
 
 @on_both_loops
-async def test_a_half_close_of_the_server_leaves_the_way_up_open() -> None:
+async def test_a_half_close_of_the_server_keeps_the_direction_up_open() -> None:
     async with network() as net:
         client, server = await net.connect()
         server.finish()
@@ -84,14 +84,14 @@ async def test_a_reset_is_passed_on_as_a_reset_both_ways() -> None:
 
 
 @on_both_loops
-async def test_a_sender_learns_that_its_receiver_has_closed() -> None:
+async def test_a_sender_gets_a_reset_from_a_closed_receiver() -> None:
     async with network() as net:
         client, server = await net.connect()
         client.close()
-        assert await server.receive_all() == b""  # FIN: it might still be reading
+        assert await server.receive_all() == b""  # after a FIN, the peer may still read
         await server.send(b"for nobody")
         await net.proxy.wait_until(lambda now: now.live == 0)
-        with pytest.raises(BrokenPipeError):  # what a reset looks like after a FIN
+        with pytest.raises(BrokenPipeError):  # the error of a reset after a FIN
             await server.send(b"for nobody")
 
 
@@ -137,7 +137,7 @@ async def fixture_proxy() -> AsyncIterator[TcpProxy]:
         yield proxy
 
 
-async def test_a_proxy_may_be_a_fixture_which_begins_and_ends_it_in_different_tasks(
+async def test_a_fixture_may_open_and_close_a_proxy_in_different_tasks(
     fixture_proxy: TcpProxy,
 ) -> None:
     with socket.create_connection((fixture_proxy.host, fixture_proxy.port)):
@@ -145,7 +145,7 @@ async def test_a_proxy_may_be_a_fixture_which_begins_and_ends_it_in_different_ta
 
 
 @on_both_loops
-async def test_wait_for_connections_returns_when_so_many_are_live() -> None:
+async def test_wait_for_connections_waits_for_the_number_of_connections() -> None:
     async with network() as net, asyncio.TaskGroup() as group:
         waiting = group.create_task(net.proxy.wait_for_connections(2))
         await net.connect()
@@ -161,7 +161,7 @@ def open_descriptors() -> int:
 
 
 @on_both_loops
-async def test_the_end_closes_everything_even_in_a_black_hole() -> None:
+async def test_the_end_closes_all_connections_in_a_black_hole() -> None:
     with socket.create_server((LOCALHOST, 0)) as server:
         server.settimeout(0)
         tasks, descriptors = asyncio.all_tasks(), open_descriptors()
@@ -169,7 +169,7 @@ async def test_the_end_closes_everything_even_in_a_black_hole() -> None:
             net = Network(proxy, server)
             sides = [*await net.connect(), *await net.connect()]
             proxy.black_hole()
-            sides.append(await net.connect_client())  # never gets as far as the server
+            sides.append(await net.connect_client())  # never reaches the server
             for side in sides:
                 await side.send(b"lost")
             await proxy.wait_until(lambda now: now.held == 4 * len(sides))
@@ -181,7 +181,7 @@ async def test_the_end_closes_everything_even_in_a_black_hole() -> None:
 
 
 @on_both_loops
-async def test_a_proxy_that_ends_as_soon_as_it_began_leaves_nothing() -> None:
+async def test_an_unused_proxy_leaves_no_task_and_no_descriptor() -> None:
     tasks, descriptors = asyncio.all_tasks(), open_descriptors()
     async with TcpProxy(LOCALHOST, 1):
         pass
@@ -190,14 +190,14 @@ async def test_a_proxy_that_ends_as_soon_as_it_began_leaves_nothing() -> None:
 
 
 @on_both_loops
-async def test_an_error_of_the_block_comes_out_as_it_is() -> None:
+async def test_an_error_of_the_block_is_raised_unchanged() -> None:
     with pytest.raises(LookupError, match="mine"):
         async with TcpProxy(LOCALHOST, 1):
             raise LookupError("mine")
 
 
 @pytest.mark.parametrize("second", LOOPS)
-def test_a_kept_listener_serves_proxies_on_one_loop_after_the_other(second: str) -> None:
+def test_a_listener_serves_proxies_on_several_loops(second: str) -> None:
     async def one_connection(listener: socket.socket, server: socket.socket) -> int:
         async with TcpProxy(LOCALHOST, server.getsockname()[1], listener=listener) as proxy:
             with socket.create_connection((proxy.host, proxy.port)) as client:
@@ -218,7 +218,7 @@ def test_a_kept_listener_serves_proxies_on_one_loop_after_the_other(second: str)
             assert port == listener.getsockname()[1]
 
 
-MISUSES: dict[str, Callable[[TcpProxy], object]] = {
+INVALID_FAULTS: dict[str, Callable[[TcpProxy], object]] = {
     "delay must be 0 or more seconds": lambda proxy: proxy.delay(-1),
     "delay must be 0 or more seconds, and finite, got nan": lambda p: p.delay(float("nan")),
     "jitter must be 0 or more seconds": lambda proxy: proxy.delay(1, jitter=-1),
@@ -232,32 +232,32 @@ MISUSES: dict[str, Callable[[TcpProxy], object]] = {
 }
 
 
-@pytest.mark.parametrize("message", MISUSES)
-async def test_a_senseless_fault_is_an_error_and_changes_nothing(message: str) -> None:
+@pytest.mark.parametrize("message", INVALID_FAULTS)
+async def test_an_invalid_fault_is_refused_and_has_no_effect(message: str) -> None:
     async with network() as net:
         with pytest.raises(ConfigError, match=message):
-            MISUSES[message](net.proxy)
+            INVALID_FAULTS[message](net.proxy)
         client, server = await net.connect()
         await client.send(b"fine")
         assert await server.receive(4) == b"fine"
 
 
 @pytest.mark.parametrize(("host", "port"), [("", 1), (LOCALHOST, 0), (LOCALHOST, 65536)])
-def test_a_senseless_upstream_is_an_error(host: str, port: int) -> None:
+def test_an_invalid_upstream_is_refused(host: str, port: int) -> None:
     with pytest.raises(ConfigError, match="upstream_"):
         TcpProxy(host, port)
 
 
-async def test_a_listener_that_does_not_listen_is_an_error() -> None:
+async def test_a_listener_that_does_not_listen_is_refused() -> None:
     with socket.socket() as idle, pytest.raises(ConfigError, match="bound and listens"):
         async with TcpProxy(LOCALHOST, 1, listener=idle):
             pass
-    with pytest.raises(ConfigError, match="bound and listens"):  # closed by now
+    with pytest.raises(ConfigError, match="bound and listens"):  # the socket is closed
         async with TcpProxy(LOCALHOST, 1, listener=idle):
             pass
 
 
-VERBS: dict[str, Callable[[TcpProxy], object]] = {
+FAULTS: dict[str, Callable[[TcpProxy], object]] = {
     "cut": TcpProxy.cut,
     "reset": TcpProxy.reset,
     "refuse": TcpProxy.refuse,
@@ -271,18 +271,18 @@ VERBS: dict[str, Callable[[TcpProxy], object]] = {
 }
 
 
-@pytest.mark.parametrize("verb", VERBS)
-async def test_a_verb_is_an_error_before_and_after_the_block(verb: str) -> None:
+@pytest.mark.parametrize("verb", FAULTS)
+async def test_faults_are_refused_before_and_after_the_block(verb: str) -> None:
     proxy = TcpProxy(LOCALHOST, 1)
     with pytest.raises(ClosedError, match="not open yet"):
-        VERBS[verb](proxy)
+        FAULTS[verb](proxy)
     async with proxy:
-        VERBS[verb](proxy)
+        FAULTS[verb](proxy)
     with pytest.raises(ClosedError, match="closed"):
-        VERBS[verb](proxy)
+        FAULTS[verb](proxy)
 
 
-async def test_address_and_statistics_are_known_from_the_beginning_of_the_block_on() -> None:
+async def test_address_and_statistics_are_known_after_the_start() -> None:
     proxy = TcpProxy(LOCALHOST, 1)
     with pytest.raises(ClosedError, match="not open yet"):
         proxy.address  # noqa: B018 - reading it is the test
@@ -294,13 +294,13 @@ async def test_address_and_statistics_are_known_from_the_beginning_of_the_block_
     assert proxy.statistics().accepted == 0
 
 
-async def test_a_proxy_is_used_once() -> None:
+async def test_a_proxy_cannot_be_opened_twice() -> None:
     async with TcpProxy(LOCALHOST, 1) as proxy:
         with pytest.raises(ClosedError, match="used only once"):
             await proxy.__aenter__()
 
 
-async def test_waiting_for_a_proxy_that_ends_raises() -> None:
+async def test_a_wait_for_a_closed_proxy_raises() -> None:
     async with asyncio.TaskGroup() as group, TcpProxy(LOCALHOST, 1) as proxy:
         group.create_task(raises_closed(proxy.wait_for_connections(1)))
         await asyncio.sleep(0)

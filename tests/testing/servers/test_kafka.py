@@ -21,7 +21,7 @@ def test_a_version_that_cannot_run_is_refused(version: str, problem: str) -> Non
         Kafka(version)
 
 
-def test_settings_that_make_no_sense_are_refused() -> None:
+def test_invalid_settings_are_refused() -> None:
     with pytest.raises(ConfigError, match="brokers=4: a test cluster has 1 to 3"):
         Kafka(brokers=4)
     with pytest.raises(ConfigError, match=r"Kafka 4\.3\.1 has no ZooKeeper mode: take 3\.9"):

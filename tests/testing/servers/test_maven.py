@@ -42,7 +42,7 @@ def jar(content: str) -> bytes:
 
 
 class Repository:
-    """A Maven repository with one server that needs one library; counts what it served."""
+    """A Maven repository with a server that needs a library, and a list of served files."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
@@ -96,7 +96,7 @@ def cached(name: str) -> Path:
     return path
 
 
-async def test_a_server_is_fetched_once_with_what_it_depends_on(repository: Repository) -> None:
+async def test_a_server_is_fetched_once_with_its_dependencies(repository: Repository) -> None:
     seen: list[tuple[int, int]] = []
     jars = await maven.class_path("Server 1.0", COORDINATES, lambda _, *done: seen.append(done))
     assert [path.name for path in jars] == ["server-1.0.jar", "library-1.0.jar"]
@@ -108,7 +108,7 @@ async def test_a_server_is_fetched_once_with_what_it_depends_on(repository: Repo
     assert repository.served == []
 
 
-async def test_jars_that_another_server_brought_are_not_fetched_again(
+async def test_jars_of_another_server_are_not_fetched_again(
     repository: Repository,
 ) -> None:
     await maven.class_path("Library 1.0", ["org.example:library:1.0"])
@@ -123,16 +123,16 @@ async def test_a_jar_that_was_deleted_is_fetched_again(repository: Repository) -
     assert repository.jars_served() == ["library-1.0.jar", "library-1.0.jar", "server-1.0.jar"]
 
 
-async def test_a_damaged_jar_is_named_and_says_what_to_do(repository: Repository) -> None:
+async def test_a_corrupt_jar_is_reported_with_advice(repository: Repository) -> None:
     await maven.class_path("Server 1.0", COORDINATES)
-    damaged = cached("library-1.0.jar")
-    damaged.write_bytes(damaged.read_bytes()[:-1] + b"!")
+    corrupt = cached("library-1.0.jar")
+    corrupt.write_bytes(corrupt.read_bytes()[:-1] + b"!")
     with pytest.raises(
-        DamagedCache, match=rf"library-1\.0\.jar .* delete {damaged} to download it again"
+        DamagedCache, match=rf"library-1\.0\.jar .* delete {corrupt} to download it again"
     ):
         await maven.class_path("Server 1.0", COORDINATES)
 
-    damaged.unlink()
+    corrupt.unlink()
     assert len(await maven.class_path("Server 1.0", COORDINATES)) == 2
 
 
@@ -141,7 +141,7 @@ async def test_a_version_that_does_not_exist_is_distinguished(repository: Reposi
         await maven.class_path("Server 9.9", ["org.example:server:9.9"])
 
 
-async def test_without_a_network_the_error_says_what_to_do(
+async def test_a_missing_network_is_reported_with_advice(
     repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ASYNCCONSUMER_MAVEN_REPOSITORY", "http://127.0.0.1:9/nothing-here")
@@ -158,7 +158,7 @@ async def test_a_download_that_differs_from_its_checksum_is_refused(repository: 
     assert not list(maven.cache_folder().rglob("*.jar"))
 
 
-async def test_a_download_that_breaks_off_leaves_no_half_jar(repository: Repository) -> None:
+async def test_an_interrupted_download_leaves_no_jar(repository: Repository) -> None:
     repository.cut_after = 60
     with pytest.raises(FetchFailed):
         await maven.class_path("Server 1.0", COORDINATES)
@@ -168,7 +168,7 @@ async def test_a_download_that_breaks_off_leaves_no_half_jar(repository: Reposit
     assert len(await maven.class_path("Server 1.0", COORDINATES)) == 2
 
 
-async def test_a_cancelled_fetch_stops_and_leaves_nothing(repository: Repository) -> None:
+async def test_a_cancelled_fetch_stops_and_leaves_no_jar(repository: Repository) -> None:
     fetching = asyncio.Event()
     loop = asyncio.get_running_loop()
     held = threading.Event()
@@ -189,7 +189,7 @@ async def test_a_cancelled_fetch_stops_and_leaves_nothing(repository: Repository
     assert not repository.jars_served()
 
 
-def test_two_processes_that_fetch_at_once_download_each_jar_once(repository: Repository) -> None:
+def test_concurrent_processes_download_each_jar_once(repository: Repository) -> None:
     program = (
         "import asyncio; from asyncconsumer.testing.servers import maven; "
         f"print(len(asyncio.run(maven.class_path('Server 1.0', {COORDINATES!r}))))"

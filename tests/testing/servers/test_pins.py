@@ -1,4 +1,4 @@
-"""Jars of the default servers are those that this package pins, whatever a repository serves."""
+"""The pins of the jars of default servers, which no repository can change."""
 
 import hashlib
 import json
@@ -31,7 +31,7 @@ NATIVE = "org/example/library/1.0/library-1.0-linux-x86_64.jar"
 
 @pytest.fixture
 def pinned(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """The jars of Server 1.0, as the repository has them now."""
+    """Pin the jars of Server 1.0 that the repository has now."""
     files = {path: repository.files[f"/{path}"] for path in (SERVER, LIBRARY)}
     jars = {path: hashlib.sha256(content).hexdigest() for path, content in files.items()}
     pin = {"Server 1.0": {"coordinates": COORDINATES, "jars": jars}}
@@ -65,7 +65,7 @@ def test_another_version_is_not_pinned() -> None:
 
 
 @pytest.mark.usefixtures("pinned")
-async def test_pinned_jars_are_fetched_without_asking_what_is_needed(
+async def test_pinned_jars_are_fetched_without_reading_dependencies(
     repository: Repository, caplog: pytest.LogCaptureFixture
 ) -> None:
     repository.add("server", pom("server", depends_on="malware"), jar("server"))
@@ -85,7 +85,7 @@ async def test_a_pinned_jar_with_a_classifier_is_found(
 
 @pytest.mark.usefixtures("pinned")
 @pytest.mark.parametrize("changed", ["server", "library"])
-async def test_a_jar_that_is_not_the_pinned_one_is_refused(
+async def test_a_jar_that_differs_from_its_pin_is_refused(
     repository: Repository, changed: str
 ) -> None:
     repository.add(changed, pom(changed), jar("malware"))  # with checksums that match it
@@ -101,14 +101,14 @@ async def test_a_jar_in_the_cache_is_checked_against_the_pin() -> None:
     changed.write_bytes(jar("malware"))
     manifest = maven.manifest_of(maven.cache_folder(), "Server 1.0")
     listed = json.loads(manifest.read_text())
-    listed["jars"][LIBRARY] = maven.sha256(changed)  # the cache itself vouches for it
+    listed["jars"][LIBRARY] = maven.sha256(changed)  # the cache has matching checksums
     manifest.write_text(json.dumps(listed))
     with pytest.raises(DamagedCache, match=r"library-1\.0\.jar"):
         await maven.class_path("Server 1.0", COORDINATES)
 
 
 @pytest.mark.usefixtures("repository")
-async def test_other_versions_say_that_they_are_not_pinned(
+async def test_a_warning_is_logged_for_unpinned_versions(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -139,5 +139,7 @@ async def test_a_mirror_without_encryption_is_refused(
 async def test_a_mirror_without_encryption_may_be_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASYNCCONSUMER_MAVEN_REPOSITORY", "http://mirror.invalid/maven")
     monkeypatch.setenv("ASYNCCONSUMER_MAVEN_ALLOW_HTTP", "1")
-    with pytest.raises(FetchFailed, match="cannot be downloaded"):  # it was asked, and is not there
+    with pytest.raises(
+        FetchFailed, match="cannot be downloaded"
+    ):  # the mirror was asked and does not exist
         await maven.class_path("Server 1.0", COORDINATES)

@@ -46,7 +46,7 @@ async def running(tmp_path: Path) -> AsyncIterator[ServerProcess]:
     await process.kill()
 
 
-async def test_it_is_killed_and_can_be_started_again(running: ServerProcess) -> None:
+async def test_a_killed_server_can_be_started_again(running: ServerProcess) -> None:
     first = running.pid
     await running.kill()
     assert running.state == "down"
@@ -57,7 +57,7 @@ async def test_it_is_killed_and_can_be_started_again(running: ServerProcess) -> 
     assert running.pid != first
 
 
-async def test_a_paused_one_is_stopped_by_the_kernel_until_it_is_resumed(
+async def test_a_paused_server_is_stopped_by_the_kernel_until_resumed(
     running: ServerProcess,
 ) -> None:
     process = psutil.Process(running.pid)
@@ -69,13 +69,13 @@ async def test_a_paused_one_is_stopped_by_the_kernel_until_it_is_resumed(
     assert running.state == "running"
 
 
-async def test_stop_ends_a_paused_one(running: ServerProcess) -> None:
+async def test_stop_ends_a_paused_server(running: ServerProcess) -> None:
     running.pause()
     await running.stop()
     assert running.state == "down"
 
 
-async def test_one_that_ignores_the_polite_signal_is_ended_by_force(tmp_path: Path) -> None:
+async def test_a_server_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     program = f"trap '' TERM; touch {ready}; while true; do sleep 0.1; done"
     process = sleeper(tmp_path, "bash", "-c", program)
@@ -88,7 +88,7 @@ async def test_one_that_ignores_the_polite_signal_is_ended_by_force(tmp_path: Pa
     assert process.state == "down"
 
 
-async def test_one_that_ends_before_it_is_ready_shows_its_log(tmp_path: Path) -> None:
+async def test_a_server_that_ends_before_it_is_ready_shows_its_log(tmp_path: Path) -> None:
     process = sleeper(tmp_path, "bash", "-c", "echo java.net.BindException: taken; exit 3")
     with pytest.raises(StartFailed, match="a sleeper ended with exit code 3") as caught:
         await process.start(never)
@@ -96,7 +96,7 @@ async def test_one_that_ends_before_it_is_ready_shows_its_log(tmp_path: Path) ->
     assert process.state == "down"
 
 
-async def test_a_command_that_does_not_exist_is_named(tmp_path: Path) -> None:
+async def test_a_missing_command_is_reported(tmp_path: Path) -> None:
     process = sleeper(tmp_path, "no-such-program")
     with pytest.raises(StartFailed, match="a sleeper could not be started") as caught:
         await process.start(at_once)
@@ -104,14 +104,14 @@ async def test_a_command_that_does_not_exist_is_named(tmp_path: Path) -> None:
     assert process.state == "down"
 
 
-async def test_one_that_is_never_ready_is_ended(tmp_path: Path) -> None:
+async def test_a_server_that_is_never_ready_is_ended(tmp_path: Path) -> None:
     process = sleeper(tmp_path)
     with pytest.raises(StartFailed, match="not ready within 0 s"):
         await process.start(never, timeout=0.1)
     assert process.state == "down"
 
 
-async def test_a_cancelled_start_ends_it(tmp_path: Path) -> None:
+async def test_a_cancelled_start_ends_the_server(tmp_path: Path) -> None:
     process = sleeper(tmp_path)
     async with asyncio.TaskGroup() as group:
         start = group.create_task(process.start(never))
@@ -120,13 +120,13 @@ async def test_a_cancelled_start_ends_it(tmp_path: Path) -> None:
     assert process.state == "down"
 
 
-async def test_a_second_start_of_a_running_one_is_refused(running: ServerProcess) -> None:
+async def test_a_second_start_of_a_running_server_is_refused(running: ServerProcess) -> None:
     with pytest.raises(ServerError, match="already running"):
         await running.start(at_once)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-async def test_it_does_not_outlive_the_process_that_started_it(
+async def test_a_server_does_not_outlive_its_parent_process(
     tmp_path: Path, how: signal.Signals
 ) -> None:
     rubbish = tmp_path / "rubbish"
@@ -150,7 +150,7 @@ async def test_it_does_not_outlive_the_process_that_started_it(
     await until(lambda: not rubbish.exists(), "its folder is gone")
 
 
-async def test_the_first_trouble_among_several_is_raised_as_itself() -> None:
+async def test_together_raises_the_first_error_unchanged() -> None:
     async def fail() -> None:
         raise ServerError("no")
 

@@ -16,9 +16,9 @@ from asyncconsumer.types import TopicPartition
 pytestmark = pytest.mark.fast
 
 
-def test_what_a_member_tells_is_read_as_it_comes(tmp_path: Path) -> None:
+def test_events_of_a_member_are_read_incrementally(tmp_path: Path) -> None:
     events, log = tmp_path / "events", _ScalaMemberLog()
-    log.read(events)  # not there yet
+    log.read(events)  # does not exist yet
     record = '{"event":"record","topic":"t","partition":1,"offset":7,"key":null,"value":"6869",'
     events.write_text('{"event":"starting","owners":{"t":{"1":"g_a-0"}}}\n' + record)
     log.read(events)
@@ -31,7 +31,7 @@ def test_what_a_member_tells_is_read_as_it_comes(tmp_path: Path) -> None:
     assert (log.owners, log.releases) == ({}, [{TopicPartition("t", 1)}])
 
 
-async def test_what_a_member_that_is_down_says() -> None:
+async def test_a_member_that_is_down_has_no_records_and_reports_errors() -> None:
     member = ScalaConsumer("zk:2181", "g", {"t": 1}, name="a")
     assert repr(member) == "<ScalaConsumer g_a, down>"
     assert (member.records, member.owned, member.releases) == ([], {}, [])
@@ -43,7 +43,7 @@ async def test_what_a_member_that_is_down_says() -> None:
     await member.kill()
 
 
-def test_subscriptions_that_make_no_sense_are_refused() -> None:
+def test_invalid_subscriptions_are_refused() -> None:
     with pytest.raises(ConfigError, match="pattern must be one of static, white_list, black_list"):
         ScalaConsumer("zk:2181", "g", {"t": 1}, pattern="whitelist")
     with pytest.raises(ConfigError, match="`streams` has 0 entries: give topics, or one filter"):

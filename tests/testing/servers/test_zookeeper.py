@@ -8,7 +8,7 @@ from asyncconsumer.testing.servers import UnknownVersion, ZooKeeper
 pytestmark = pytest.mark.fast
 
 
-def test_settings_that_make_no_sense_are_refused() -> None:
+def test_invalid_settings_are_refused() -> None:
     with pytest.raises(ConfigError, match="nodes=2: an ensemble has 1 or 3"):
         ZooKeeper(nodes=2)
     with pytest.raises(UnknownVersion, match=r"ZooKeeper 4\.0\.0 is not supported"):

@@ -18,7 +18,7 @@ every_seed_and_late = simulated(seeds=range(300), lag=0.01)
 
 
 @every_seed
-async def test_a_queue_loses_and_doubles_nothing() -> None:
+async def test_a_queue_loses_and_repeats_no_item() -> None:
     queue: asyncio.Queue[tuple[str, int]] = asyncio.Queue(3)
     received: dict[str, list[int]] = collections.defaultdict(list)
 
@@ -94,7 +94,7 @@ async def test_an_event_wakes_every_waiter() -> None:
 
 
 @every_seed_and_late
-async def test_a_task_group_ends_all_its_tasks_when_one_fails() -> None:
+async def test_a_failed_task_ends_all_tasks_of_its_group() -> None:
     ended: list[float] = []
 
     async def child(delay: float) -> None:
@@ -118,7 +118,7 @@ async def test_a_task_group_ends_all_its_tasks_when_one_fails() -> None:
 
 
 @every_seed_and_late
-async def test_timeouts_nest_and_leave_no_cancellation_behind() -> None:
+async def test_nested_timeouts_leave_no_pending_cancellation() -> None:
     task = asyncio.current_task()
     assert task is not None
     for inner, outer in ((1.0, 2.0), (2.0, 1.0), (1.0, 1.001), (1.001, 1.0)):
@@ -140,7 +140,7 @@ async def test_timeouts_nest_and_leave_no_cancellation_behind() -> None:
 
 
 @every_seed_and_late
-async def test_a_cancellation_is_not_lost_beside_a_timeout() -> None:
+async def test_a_cancellation_at_a_timeout_is_not_lost() -> None:
     async def child() -> str:
         try:
             async with asyncio.timeout(1):
@@ -157,7 +157,7 @@ async def test_a_cancellation_is_not_lost_beside_a_timeout() -> None:
 
 
 @every_seed
-async def test_a_semaphore_lets_in_no_more_than_its_number() -> None:
+async def test_a_semaphore_admits_no_more_than_its_number() -> None:
     semaphore = asyncio.Semaphore(2)
     inside = maximum = passed = 0
 
@@ -183,7 +183,7 @@ async def test_a_semaphore_lets_in_no_more_than_its_number() -> None:
 
 
 @every_seed
-async def test_a_condition_wakes_whom_it_must() -> None:
+async def test_a_condition_wakes_a_waiter_for_each_notification() -> None:
     condition = asyncio.Condition()
     stock = 0
     taken = 0
@@ -211,7 +211,7 @@ async def test_a_condition_wakes_whom_it_must() -> None:
 
 
 @every_seed
-async def test_a_barrier_holds_until_all_are_there() -> None:
+async def test_a_barrier_waits_for_all_parties() -> None:
     barrier = asyncio.Barrier(4)
     arrived = 0
 
@@ -230,7 +230,7 @@ async def test_a_barrier_holds_until_all_are_there() -> None:
 
 
 class Wire(asyncio.Transport):
-    """Hands over what is written by `call_soon`, as asyncio's own transports do."""
+    """A transport that passes written data by `call_soon`, like the transports of asyncio."""
 
     def __init__(self, protocol: asyncio.Protocol) -> None:
         super().__init__()
@@ -250,7 +250,7 @@ class Wire(asyncio.Transport):
 
 
 @every_seed
-async def test_bytes_arrive_in_the_order_they_were_written_by_whichever_task() -> None:
+async def test_bytes_of_several_tasks_arrive_in_the_order_of_writes() -> None:
     reader = asyncio.StreamReader()
     wire = Wire(asyncio.StreamReaderProtocol(reader))
     written = b""
@@ -279,7 +279,7 @@ async def test_bytes_arrive_in_the_order_they_were_written_by_whichever_task() -
 
 
 async def oversold() -> bool:
-    """Check, await, act: the await gives the seat to two."""
+    """Check, await, act. The await allows two tasks to take the same seat."""
     seats = 1
 
     async def book(rounds: int) -> None:
@@ -296,8 +296,8 @@ async def oversold() -> bool:
     return seats < 0
 
 
-async def lost_on_the_way(seed: int) -> bool:
-    """A result is dropped when its timeout comes between its arrival and its reader."""
+async def lost_at_timeout(seed: int) -> bool:
+    """A result is lost when its timeout fires after its arrival and before it is read."""
     loop = asyncio.get_running_loop()
     slot: asyncio.Future[str] = loop.create_future()
     loop.call_later(1 - random.Random(seed).random() / 1000, slot.set_result, "record")
@@ -309,13 +309,13 @@ async def lost_on_the_way(seed: int) -> bool:
     return False
 
 
-def test_a_planted_check_then_act_is_found_within_a_hundred_seeds_and_not_without() -> None:
+def test_a_planted_check_then_act_is_found_by_seeds() -> None:
     assert not run(oversold, seed=None)
     results = [seed for seed in range(100) if run(oversold, seed=seed)]
     assert len(results) > 10
 
 
-def test_a_planted_loss_at_the_timeout_is_found_by_a_late_loop_and_not_by_a_punctual_one() -> None:
-    assert not any(run(lost_on_the_way(seed), seed=seed) for seed in range(100))
-    results = [seed for seed in range(100) if run(lost_on_the_way(seed), seed=seed, lag=0.001)]
+def test_a_planted_loss_at_a_timeout_is_found_by_a_late_loop() -> None:
+    assert not any(run(lost_at_timeout(seed), seed=seed) for seed in range(100))
+    results = [seed for seed in range(100) if run(lost_at_timeout(seed), seed=seed, lag=0.001)]
     assert len(results) > 10

@@ -30,11 +30,11 @@ def test_tasks_of_one_group_start_in_order() -> None:
                     for name in "abc":
                         group.create_task(child(name))
                     await asyncio.sleep(0)
-                    log.append("then I")
+                    log.append("parent")
 
         await with_noise(parent())
 
-    assert orders(main) == {("a", "b", "c", "then I") * 6}
+    assert orders(main) == {("a", "b", "c", "parent") * 6}
 
 
 def test_the_waiters_of_one_event_wake_in_order() -> None:
@@ -73,7 +73,7 @@ def test_plain_callbacks_run_in_the_order_of_their_registration() -> None:
     assert len(orders(main)) > 10
 
 
-def test_a_method_of_a_task_is_a_plain_callback_too() -> None:
+def test_a_method_of_a_task_is_a_plain_callback() -> None:
     async def main() -> None:
         target = asyncio.current_task()
         assert target is not None
@@ -95,7 +95,7 @@ def test_a_method_of_a_task_is_a_plain_callback_too() -> None:
         run(main, seed=seed)
 
 
-def test_nothing_scheduled_later_overtakes_a_plain_callback() -> None:
+def test_no_later_step_overtakes_a_plain_callback() -> None:
     async def main() -> None:
         sent = arrived = 0
 
@@ -103,7 +103,7 @@ def test_nothing_scheduled_later_overtakes_a_plain_callback() -> None:
             nonlocal arrived
             arrived += 1
 
-        async def send_or_look() -> None:
+        async def send_or_check() -> None:
             nonlocal sent
             for _ in range(5):
                 if sent == arrived:
@@ -115,13 +115,13 @@ def test_nothing_scheduled_later_overtakes_a_plain_callback() -> None:
 
         async with asyncio.TaskGroup() as group:
             for _ in range(4):
-                group.create_task(send_or_look())
+                group.create_task(send_or_check())
 
     for seed in SEEDS:
         run(main, seed=seed)
 
 
-def test_timers_set_at_one_moment_for_one_deadline_fire_in_order() -> None:
+def test_timers_set_together_for_one_deadline_fire_in_order() -> None:
     async def main(log: list[str]) -> None:
         for name in "abc":
             asyncio.get_running_loop().call_later(1, log.append, name)
@@ -137,7 +137,7 @@ def test_without_a_seed_the_order_is_that_of_asyncio() -> None:
     assert logged(medley, None) == real
 
 
-def test_without_a_seed_timers_of_one_deadline_fire_in_the_order_they_were_set() -> None:
+def test_without_a_seed_timers_of_one_deadline_fire_in_order() -> None:
     async def main(log: list[str]) -> None:
         for number in range(9):
             asyncio.get_running_loop().call_at(10, log.append, str(number))
@@ -163,7 +163,7 @@ def test_steps_of_different_tasks_come_in_every_order() -> None:
     assert len(orders(main)) == 6
 
 
-def test_timers_set_at_different_moments_for_one_deadline_fire_in_every_order() -> None:
+def test_timers_set_apart_for_one_deadline_fire_in_every_order() -> None:
     async def main(log: list[str]) -> None:
         for name in "abc":
             asyncio.get_running_loop().call_at(10, log.append, name)
@@ -173,7 +173,7 @@ def test_timers_set_at_different_moments_for_one_deadline_fire_in_every_order() 
     assert len(orders(main)) == 6
 
 
-def test_a_late_loop_runs_a_timer_before_the_work_of_the_one_before_it_is_done() -> None:
+def test_a_late_loop_runs_a_timer_during_the_work_of_the_previous_one() -> None:
     async def main(log: list[str]) -> None:
         async def work(start: float) -> None:
             await asyncio.sleep(start)
@@ -191,7 +191,7 @@ def test_a_late_loop_runs_a_timer_before_the_work_of_the_one_before_it_is_done()
     assert orders(main, lag=0.01) == {in_turn, ("1.0 0", "1.001 0", "1.0 1", "1.001 1")}
 
 
-def test_a_late_loop_does_not_pass_the_lag_however_long_the_work() -> None:
+def test_a_late_loop_does_not_exceed_its_lag() -> None:
     async def main(log: list[str]) -> None:
         loop = asyncio.get_running_loop()
         for number in range(20):
@@ -205,7 +205,7 @@ def test_a_late_loop_does_not_pass_the_lag_however_long_the_work() -> None:
 
 
 @pytest.mark.parametrize(("seed", "lag"), [(None, 0.1), (1, -0.1)])
-def test_a_lag_that_makes_no_sense_is_refused(seed: int | None, lag: float) -> None:
+def test_an_invalid_lag_is_refused(seed: int | None, lag: float) -> None:
     with pytest.raises(ConfigError, match="lag"):
         SimLoop(seed, lag=lag)
 
@@ -213,8 +213,8 @@ def test_a_lag_that_makes_no_sense_is_refused(seed: int | None, lag: float) -> N
 # ---------------------------------------------------------------- replays
 
 
-async def turmoil(log: list[str]) -> None:
-    """Tasks in a set, default names, an abort that cancels many, abandoned generators."""
+async def mixed_events(log: list[str]) -> None:
+    """Use tasks in a set, default names, an abort of many tasks, and abandoned generators."""
 
     async def numbers(name: str) -> AsyncIterator[str]:
         try:
@@ -244,14 +244,14 @@ async def turmoil(log: list[str]) -> None:
 
 
 def test_a_seed_replays_identically_and_another_differs() -> None:
-    first = logged(turmoil, 7)
-    ballast = [object() for _ in range(100_003)]  # shifts the addresses of what comes
-    assert logged(turmoil, 7) == first
-    assert logged(turmoil, 8) != first
+    first = logged(mixed_events, 7)
+    ballast = [object() for _ in range(100_003)]  # shifts the addresses of later objects
+    assert logged(mixed_events, 7) == first
+    assert logged(mixed_events, 8) != first
     del ballast
 
 
-def test_generators_that_are_left_are_closed_in_the_order_they_began() -> None:
+def test_abandoned_generators_are_closed_in_the_order_of_their_start() -> None:
     closed: list[int] = []
 
     async def numbers(number: int) -> AsyncIterator[int]:
@@ -271,7 +271,7 @@ def test_generators_that_are_left_are_closed_in_the_order_they_began() -> None:
 
 
 def test_a_seed_replays_identically_in_other_processes() -> None:
-    code = f"from {__name__} import *; print(logged(turmoil, 7))"
+    code = f"from {__name__} import *; print(logged(mixed_events, 7))"
     root = Path(__file__).parents[3]
     outputs = {
         subprocess.run(
@@ -284,4 +284,4 @@ def test_a_seed_replays_identically_in_other_processes() -> None:
         ).stdout
         for hash_seed in ("1", "2", "3")
     }
-    assert outputs == {f"{logged(turmoil, 7)}\n"}
+    assert outputs == {f"{logged(mixed_events, 7)}\n"}

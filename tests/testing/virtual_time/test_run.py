@@ -1,4 +1,4 @@
-"""`run`: what it returns, and what it finds."""
+"""The results of `run`, and the errors that it finds."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.fast
 
 
 def line_of(function: object, text: str) -> str:
-    """`file:line` of the first line of `function` that contains `text`."""
+    """Return `file:line` of the first line of `function` that contains `text`."""
     lines, first = inspect.getsourcelines(function)  # type: ignore[arg-type]
     return f"{__file__}:{first + next(n for n, line in enumerate(lines) if text in line)}"
 
@@ -42,7 +42,7 @@ def test_a_coroutine_and_a_coroutine_function_are_both_run() -> None:
     assert [run(answer), run(answer())] == [42, 42]
 
 
-def test_an_exception_of_main_comes_out_as_it_is() -> None:
+def test_an_exception_of_main_is_raised_unchanged() -> None:
     async def main() -> None:
         raise ZeroDivisionError("mine")
 
@@ -51,7 +51,7 @@ def test_an_exception_of_main_comes_out_as_it_is() -> None:
     assert notes(caught.value) == ""
 
 
-def test_it_does_not_nest() -> None:
+def test_run_cannot_be_nested() -> None:
     async def main() -> None:
         run(answer())
 
@@ -62,7 +62,7 @@ def test_it_does_not_nest() -> None:
 # ---------------------------------------------------------------- deadlock
 
 
-async def wait_for_ever(event: asyncio.Event) -> None:
+async def wait_forever(event: asyncio.Event) -> None:
     await event.wait()  # here
 
 
@@ -77,11 +77,11 @@ async def read(event: asyncio.Event) -> None:
         pass
 
 
-def test_a_deadlock_is_found_at_once_and_names_who_waits_and_where() -> None:
+def test_a_deadlock_names_the_waiting_tasks_and_their_lines() -> None:
     async def main() -> None:
         event = asyncio.Event()
         async with asyncio.TaskGroup() as group:
-            group.create_task(wait_for_ever(event), name="the waiter")
+            group.create_task(wait_forever(event), name="the waiter")
             group.create_task(read(event), name="the reader")
             await asyncio.sleep(10)  # the last timer
 
@@ -90,22 +90,20 @@ def test_a_deadlock_is_found_at_once_and_names_who_waits_and_where() -> None:
     messages = str(caught.value).splitlines()
     assert len(messages) == 4
     assert f"'Task-1' waits at {line_of(main, 'TaskGroup')} in " in messages[1]
-    assert (
-        f"'the waiter' waits at {line_of(wait_for_ever, '# here')} in wait_for_ever" in messages[2]
-    )
+    assert f"'the waiter' waits at {line_of(wait_forever, '# here')} in wait_forever" in messages[2]
     assert "locks.py" in messages[2]
     assert f"'the reader' waits at {line_of(ticks, '# inside')} in ticks" in messages[3]
     assert notes(caught.value) == ""
 
 
-def test_a_deadlock_without_a_task_is_found_too() -> None:
+def test_a_deadlock_without_a_task_is_found() -> None:
     loop = SimLoop()
     with pytest.raises(Deadlock, match="no task is pending"):
         loop.run_until_complete(loop.create_future())
     loop.close()
 
 
-def test_what_refuses_to_end_after_a_deadlock_is_reported() -> None:
+def test_tasks_that_ignore_cancellation_are_reported() -> None:
     async def main() -> None:
         while True:
             with contextlib.suppress(asyncio.CancelledError):  # the planted bug
@@ -116,7 +114,7 @@ def test_what_refuses_to_end_after_a_deadlock_is_reported() -> None:
     assert "even after every task was cancelled" in notes(caught.value)
 
 
-def test_a_virtual_timeout_names_who_is_still_busy() -> None:
+def test_a_virtual_timeout_names_the_running_tasks() -> None:
     async def main() -> None:
         while True:
             await asyncio.sleep(7)  # busy
@@ -126,33 +124,33 @@ def test_a_virtual_timeout_names_who_is_still_busy() -> None:
     assert f"'Task-1' waits at {line_of(main, '# busy')}" in str(caught.value)
 
 
-def test_the_limit_itself_is_still_within_time() -> None:
+def test_a_coroutine_may_end_exactly_at_the_limit() -> None:
     assert run(answer, limit=3600) == 42
 
 
-def test_last_words_after_a_virtual_timeout_may_take_their_time() -> None:
-    said: list[str] = []
+def test_cleanup_after_a_virtual_timeout_may_take_virtual_time() -> None:
+    cleaned_up: list[str] = []
 
     async def main() -> None:
         try:
             await asyncio.sleep(1000)
         finally:
             await asyncio.sleep(60)
-            said.append("goodbye")
+            cleaned_up.append("done")
 
     with pytest.raises(VirtualTimeout):
         run(main, limit=1)
-    assert said == ["goodbye"]
+    assert cleaned_up == ["done"]
 
 
-# ---------------------------------------------------------------- what main leaves behind
+# ---------------------------------------------------------------- leftovers of main
 
 
 def orphan(coro: Coroutine[Any, Any, Any], name: str) -> None:
     asyncio.get_running_loop().create_task(coro, name=name)
 
 
-def test_a_task_left_over_is_found_and_cancelled() -> None:
+def test_a_leftover_task_is_found_and_cancelled() -> None:
     ended: list[str] = []
 
     async def child() -> None:
@@ -171,15 +169,15 @@ def test_a_task_left_over_is_found_and_cancelled() -> None:
     assert ended == ["child"]
 
 
-def test_a_task_that_main_did_not_even_wait_to_start_is_found() -> None:
+def test_a_leftover_task_that_has_not_started_is_found() -> None:
     async def main() -> None:
-        orphan(answer(), "the stillborn")
+        orphan(answer(), "the unstarted")
 
-    with pytest.raises(LeftoverTasks, match="'the stillborn'"):
+    with pytest.raises(LeftoverTasks, match="'the unstarted'"):
         run(main)
 
 
-def test_a_task_that_has_not_started_is_described_as_such() -> None:
+def test_the_description_of_a_task_says_that_it_has_not_started() -> None:
     loop = SimLoop()
     task = loop.create_task(answer(), name="the late one")
     assert (
@@ -189,7 +187,7 @@ def test_a_task_that_has_not_started_is_described_as_such() -> None:
     loop.close()
 
 
-def test_leftovers_are_a_note_when_main_fails() -> None:
+def test_leftover_tasks_are_a_note_if_main_fails() -> None:
     async def main() -> None:
         orphan(answer(), "the orphan")
         await asyncio.sleep(1)
@@ -202,7 +200,7 @@ def test_leftovers_are_a_note_when_main_fails() -> None:
     )
 
 
-def test_the_failure_of_a_task_that_nobody_asks_is_found() -> None:
+def test_an_unretrieved_task_failure_is_found() -> None:
     async def child() -> None:
         raise ZeroDivisionError("unseen")
 
@@ -217,7 +215,7 @@ def test_the_failure_of_a_task_that_nobody_asks_is_found() -> None:
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
-def test_an_early_failure_is_found_among_many_tasks_without_the_garbage_collector() -> None:
+def test_an_early_task_failure_is_found_without_garbage_collection() -> None:
     async def child(number: int) -> None:
         itself = asyncio.current_task()  # a cycle: the exception holds this frame
         if number == 3:
@@ -236,7 +234,7 @@ def test_an_early_failure_is_found_among_many_tasks_without_the_garbage_collecto
         gc.enable()
 
 
-def test_a_failure_that_somebody_asked_about_is_none() -> None:
+def test_a_retrieved_task_failure_is_not_reported() -> None:
     async def child() -> None:
         raise ZeroDivisionError
 
@@ -257,7 +255,7 @@ def test_a_callback_that_raises_is_found() -> None:
         run(main)
 
 
-def test_what_the_code_itself_reports_to_the_loop_is_found() -> None:
+def test_errors_reported_to_the_loop_are_found() -> None:
     async def main() -> None:
         asyncio.get_running_loop().call_exception_handler({"exception": ZeroDivisionError("told")})
 
@@ -265,7 +263,7 @@ def test_what_the_code_itself_reports_to_the_loop_is_found() -> None:
         run(main)
 
 
-def test_a_failed_future_that_nobody_asks_is_found() -> None:
+def test_an_unretrieved_future_failure_is_found() -> None:
     async def main() -> None:
         asyncio.get_running_loop().create_future().set_exception(ZeroDivisionError("unseen"))
 

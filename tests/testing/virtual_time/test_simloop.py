@@ -1,4 +1,4 @@
-"""The loop alone: its time, its guards, what it refuses and what it has in common with others."""
+"""The loop alone: its time, its guards, refused operations, and features of other loops."""
 
 import asyncio
 import contextvars
@@ -68,7 +68,7 @@ def test_a_timer_cancelled_at_its_own_moment_does_not_fire() -> None:
     run(main)
 
 
-def test_cancelled_timers_do_not_pile_up() -> None:
+def test_cancelled_timers_do_not_accumulate() -> None:
     async def main() -> int:
         for _ in range(10_000):
             async with asyncio.timeout(1e6):
@@ -112,7 +112,7 @@ def test_a_timer_that_is_already_due_joins_the_next_round_of_a_busy_loop() -> No
     run(main)
 
 
-def test_deadlines_that_differ_by_rounding_are_one_moment() -> None:
+def test_deadlines_that_differ_by_rounding_are_equal() -> None:
     async def main(log: list[str]) -> None:
         loop = asyncio.get_running_loop()
         loop.call_at(0.3, log.append, "0.3")
@@ -124,14 +124,14 @@ def test_deadlines_that_differ_by_rounding_are_one_moment() -> None:
 
 
 def test_a_timer_at_infinity_never_fires_and_one_at_nan_is_refused() -> None:
-    async def for_ever() -> None:
+    async def forever() -> None:
         await asyncio.sleep(float("inf"))
 
     async def at_nan() -> None:
         asyncio.get_running_loop().call_later(float("nan"), print)
 
     with pytest.raises(Deadlock):
-        run(for_ever)
+        run(forever)
     with pytest.raises(ValueError, match="NaN"):
         run(at_nan)
 
@@ -158,7 +158,7 @@ def test_a_spinning_task_is_named() -> None:
     assert f"{__file__}:" in str(caught.value)
 
 
-def test_patience_is_renewed_when_time_moves() -> None:
+def test_the_livelock_limit_restarts_when_time_advances() -> None:
     async def main() -> None:
         for _ in range(100):
             await noise(900)
@@ -168,7 +168,7 @@ def test_patience_is_renewed_when_time_moves() -> None:
         runner.run(main())
 
 
-def test_who_spun_before_time_moved_is_not_blamed() -> None:
+def test_tasks_that_ran_before_time_advanced_are_not_blamed() -> None:
     async def main() -> None:
         await noise(1500)
         await asyncio.sleep(1)
@@ -193,7 +193,7 @@ def refused(call: Callable[[asyncio.AbstractEventLoop], Any], words: str) -> Non
         run(main)
 
 
-def test_what_reaches_for_the_outside_world_is_refused() -> None:
+def test_threads_sockets_pipes_and_signals_are_refused() -> None:
     with socket.socket() as sock:
         refused(lambda _: asyncio.to_thread(print), r"run_in_executor\(\).* no threads")
         refused(lambda _: asyncio.open_connection("localhost", 1), "create_connection.* no sockets")
@@ -205,8 +205,8 @@ def test_what_reaches_for_the_outside_world_is_refused() -> None:
     refused(lambda loop: loop.add_signal_handler(signal.SIGTERM, print), "no signals")
 
 
-def test_every_door_of_a_real_loop_is_open_or_refused() -> None:
-    """No method of asyncio's selector loop is left to fail in an obscure way."""
+def test_every_method_of_a_real_loop_works_or_is_refused() -> None:
+    """Each method of asyncio's selector loop works or raises a clear error."""
     tested, real = (
         vars(SimLoop),
         set(vars(asyncio.SelectorEventLoop)) | set(vars(asyncio.SelectorEventLoop.__mro__[1])),
@@ -243,10 +243,10 @@ def test_a_callback_from_its_own_thread_is_called_soon() -> None:
     run(main)
 
 
-# ---------------------------------------------------------------- a loop like others
+# ---------------------------------------------------------------- features of other loops
 
 
-def test_it_serves_a_runner_more_than_once() -> None:
+def test_a_runner_can_use_the_loop_repeatedly() -> None:
     async def later() -> float:
         await asyncio.sleep(10)
         return asyncio.get_running_loop().time()
@@ -255,7 +255,7 @@ def test_it_serves_a_runner_more_than_once() -> None:
         assert [runner.run(later()), runner.run(later())] == [10, 20]
 
 
-def test_it_works_in_debug_mode() -> None:
+def test_the_loop_works_in_debug_mode() -> None:
     async def main(log: list[str]) -> None:
         await medley(log)
         await asyncio.sleep(100)
@@ -293,7 +293,7 @@ def test_context_variables_follow_tasks_and_callbacks() -> None:
     assert sorted(logged(main, 0)) == ["a", "a", "a", "b", "b", "b", "unset"]
 
 
-def test_an_interrupted_round_goes_on_where_it_was() -> None:
+def test_an_interrupted_round_continues_at_the_next_callback() -> None:
     log: list[str] = []
     loop = SimLoop(None)
 
@@ -327,14 +327,14 @@ def test_a_cancelled_callback_is_not_called() -> None:
     run(main)
 
 
-def test_a_loop_that_was_stopped_before_it_ran_returns_at_once() -> None:
+def test_a_loop_stopped_before_it_ran_returns_immediately() -> None:
     loop = SimLoop()
     loop.stop()
     loop.run_forever()
     loop.close()
 
 
-def test_a_closed_loop_takes_nothing_more() -> None:
+def test_a_closed_loop_refuses_callbacks() -> None:
     loop = SimLoop()
     loop.close()
     with pytest.raises(RuntimeError, match="closed"):

@@ -1,4 +1,4 @@
-"""`@simulated`: a test for each seed, and how a failure is replayed."""
+"""`@simulated`: one run for each seed, and the replay of failures."""
 
 import asyncio
 import inspect
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.fast
 
 
 @pytest.fixture(autouse=True)
-def no_seed_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_seed_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(SEED_VARIABLE, raising=False)
 
 
@@ -78,7 +78,7 @@ def test_a_failure_names_its_seed_and_how_to_replay_it(monkeypatch: pytest.Monke
     assert f"{SEED_VARIABLE}=5 pytest '{test.__qualname__}'" in notes(caught.value)
 
 
-def test_the_variable_replays_one_seed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_variable_replays_a_single_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[int] = []
 
     @simulated(seeds=range(10))
@@ -147,7 +147,7 @@ async def test_race():
 """
 
 
-def test_pytest_takes_it_as_a_plain_test_and_shows_the_seed(tmp_path: Path) -> None:
+def test_pytest_runs_a_simulated_test_and_shows_the_seed(tmp_path: Path) -> None:
     (tmp_path / "test_sample.py").write_text(TESTS)
     options = ["asyncio_mode=auto", "asyncio_default_fixture_loop_scope=function"]
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-W", "error"]
