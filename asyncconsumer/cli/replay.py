@@ -19,7 +19,12 @@ Target = Annotated[
         metavar="MODULE:APP", help="The ConsumerApp of the dead letters, such as shop.orders:app."
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Send the dead letters. Default: only list them.")]
+Yes = Annotated[
+    bool,
+    typer.Option(
+        "--yes", help="Send the dead letters. Default: only count them and exit with code 1."
+    ),
+]
 
 
 def replay_command(target: Target, *, yes: Yes = False, json: Json = False) -> None:
@@ -41,8 +46,8 @@ async def _replay(app: ConsumerApp, *, send: bool, as_json: bool) -> None:
     if as_json:
         counts = [cause._asdict() | {"records": n} for cause, n in sorted(result.counts.items())]
         text.print_json({"dead_letters": counts, "skipped": result.others, "sent": send})
-        return
-    _show(result)
+    else:
+        _show(result)
     count = result.counts.total()
     if not count:
         text.print_message("there are no dead letters to send back", "green")
@@ -50,6 +55,7 @@ async def _replay(app: ConsumerApp, *, send: bool, as_json: bool) -> None:
         text.print_message(f"sent back {count} dead letters", "green")
     else:
         text.print_message("nothing was sent; repeat the command with --yes to send", "yellow")
+        raise typer.Exit(1)
 
 
 def _show(result: Replayed) -> None:

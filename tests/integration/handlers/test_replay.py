@@ -91,7 +91,7 @@ async def test_the_replay_command_sends_only_with_yes(shop: Shop, tmp_path: Path
     module = SHOP.format(servers=shop.kafka.bootstrap_servers, **names)
     (tmp_path / "shop.py").write_text(module)
 
-    async def observed(*options: str) -> str:
+    async def observed(*options: str, code: int = 0) -> str:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", "from asyncconsumer.cli import main; main()"),
             *("replay", "shop:app", *options),
@@ -101,10 +101,10 @@ async def test_the_replay_command_sends_only_with_yes(shop: Shop, tmp_path: Path
             stderr=asyncio.subprocess.STDOUT,
         )
         output, _ = await process.communicate()
-        assert process.returncode == 0, output
+        assert process.returncode == code, output
         return output.decode()
 
-    assert "nothing was sent; repeat the command with --yes" in await observed()
+    assert "nothing was sent; repeat the command with --yes" in await observed(code=1)
     output = await observed("--yes")
     assert "builtins.ValueError" in output
     assert "sent back 2 dead letters" in output
