@@ -194,7 +194,7 @@ def _print(dead_letters: Sequence[DeadLetter]) -> None:
         record = dead_letter.record
         age = now - dead_letter.written
         key = None if record.key is None else record.key.decode(errors="backslashreplace")
-        error = f"{dead_letter.error_type}: {dead_letter.error_message}"
+        error = " ".join(f"{dead_letter.error_type}: {dead_letter.error_message}".split())
         cells = (
             dead_letter.place,
             str(age).partition(".")[0],
