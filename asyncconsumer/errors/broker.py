@@ -108,7 +108,7 @@ class IllegalGeneration(BrokerError, code=22):
 
 
 class InconsistentGroupProtocol(BrokerError, code=23):
-    """The members of the group have no protocol and no assignment strategy in common."""
+    """The members share no `partition_assignment_strategy`. Add one that the other members have."""
 
 
 class InvalidGroupId(BrokerError, code=24):

@@ -203,7 +203,7 @@ class DeserializationFailed(ConsumerError):
         return (
             f"the {self.part} of {self.place} cannot be deserialized: {self.reason}. See "
             "`record` of this error for the bytes and `__cause__` for the exception. To skip such "
-            "records, set `on_poison`"
+            "records, set `on_poison` of the consumer or `on_error` of the handler"
         )
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -84,10 +84,7 @@ async def _refuse_plaintext(address: Address, config: ConnectionConfig) -> None:
         return
     connection.close()
     await connection.wait_closed()
-    raise NotTls(
-        address,
-        "the broker responds in plaintext; set `security_protocol` to PLAINTEXT or SASL_PLAINTEXT",
-    )
+    raise NotTls(address, "the broker responds in plaintext (PLAINTEXT or SASL_PLAINTEXT)")
 
 
 def _tls_error(address: Address, error: ssl.SSLError) -> BrokerConnectionError:
