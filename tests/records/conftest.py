@@ -1,4 +1,4 @@
-"""Every decoder present here gets the same suite."""
+"""Fixtures that run a test with each available decoder."""
 
 from types import ModuleType
 

@@ -57,7 +57,7 @@ def test_every_field_of_every_record_is_in_its_column(
 
 @settings(max_examples=100, deadline=None)
 @given(ROWS)
-def test_columns_hold_what_was_written(written: list[Row]) -> None:
+def test_columns_have_the_written_values(written: list[Row]) -> None:
     for twin in TWINS:
         for copy in (True, False):
             table = to_arrow(twin.Records(batch(written), topic="t", partition=0), copy=copy)
@@ -66,7 +66,7 @@ def test_columns_hold_what_was_written(written: list[Row]) -> None:
             assert as_rows(table) == written
 
 
-def test_plain_types_as_spark_takes_them(decoder: ModuleType) -> None:
+def test_columns_have_the_types_of_spark(decoder: ModuleType) -> None:
     table = to_arrow(read(decoder, batch(MIXED)), timestamps="us")
     assert table is not None
     assert [str(field.type) for field in table.schema] == [
@@ -82,7 +82,7 @@ def test_plain_types_as_spark_takes_them(decoder: ModuleType) -> None:
     assert [t.value for t in table["timestamp"]] == [1_000_000, 2_000_000, 3_000_000, 4_000_000]
 
 
-def test_times_in_milliseconds_and_times_too_far_for_microseconds(decoder: ModuleType) -> None:
+def test_timestamps_in_milliseconds_and_out_of_range_in_microseconds(decoder: ModuleType) -> None:
     data = batch([Row(0, timestamp=5), Row(1, timestamp=2**62), Row(2, timestamp=-(2**62))])
     milli = to_arrow(read(decoder, data), timestamps="ms")
     assert milli is not None
@@ -92,7 +92,7 @@ def test_times_in_milliseconds_and_times_too_far_for_microseconds(decoder: Modul
     assert [t.value for t in micro["timestamp"]] == [5000, 2**63 - 1, -(2**63)]
 
 
-def test_old_messages_have_columns_too(decoder: ModuleType) -> None:
+def test_old_messages_have_columns(decoder: ModuleType) -> None:
     data = message(0, magic=0) + message(1, attributes=8, timestamp=7)
     data += wrapper(message(0) + message(1), 3, codec=2)
     for copy in (True, False):
@@ -104,7 +104,7 @@ def test_old_messages_have_columns_too(decoder: ModuleType) -> None:
         assert table["value"].to_pylist() == [b"value"] * 4
 
 
-def test_only_the_asked_columns_in_the_asked_order(decoder: ModuleType) -> None:
+def test_only_requested_columns_are_returned_in_the_requested_order(decoder: ModuleType) -> None:
     table = to_arrow(read(decoder, batch(MIXED)), columns=("value", "offset"))
     assert table is not None
     assert table.to_pydict() == {
@@ -115,20 +115,20 @@ def test_only_the_asked_columns_in_the_asked_order(decoder: ModuleType) -> None:
 
 @pytest.mark.parametrize("copy", [True, False])
 @pytest.mark.parametrize("codec", [0, 4])
-def test_so_many_rows_at_a_time(decoder: ModuleType, codec: int, copy: bool) -> None:
+def test_tables_have_at_most_max_rows(decoder: ModuleType, codec: int, copy: bool) -> None:
     records = read(decoder, batch(rows(10), codec=codec) + batch(rows(10, 10), codec=codec))
     seen, places, tables = [], [], []
     while (table := to_arrow(records, max_rows=3, copy=copy)) is not None:
         tables.append(table)
         places.append(records.next_offset)
-    for table in tables:  # all of them at the end: what they point into must not have changed
+    for table in tables:  # only at the end, because their buffers must not have changed
         table.validate(full=True)
         seen.extend(as_rows(table))
     assert seen == rows(10) + rows(10, 10)
     assert places == [3, 6, 9, 12, 15, 18, 20]
 
 
-def test_columns_and_records_may_take_turns(decoder: ModuleType) -> None:
+def test_columns_and_records_may_be_read_alternately(decoder: ModuleType) -> None:
     for codec in (0, 4):
         records = read(decoder, batch(rows(6), codec=codec) + batch(rows(3, 6), codec=codec))
         assert next(records).offset == 0
@@ -156,7 +156,7 @@ def test_a_batch_ends_before_its_offsets_overflow(decoder: ModuleType) -> None:
     assert records.next_offset == 21
 
 
-def test_a_row_that_alone_is_too_much_comes_alone(decoder: ModuleType) -> None:
+def test_a_row_above_the_limit_is_a_table_of_its_own(decoder: ModuleType) -> None:
     records = read(decoder, batch(rows(2, size=100)))
     for offset in (0, 1):
         table = to_arrow(records, max_bytes=10)
@@ -166,7 +166,7 @@ def test_a_row_that_alone_is_too_much_comes_alone(decoder: ModuleType) -> None:
 
 @pytest.mark.parametrize("copy", [True, False])
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
-def test_many_bodies_that_inflate_to_much_are_not_in_memory_together(
+def test_large_decompressed_bodies_are_not_in_memory_together(
     decoder: ModuleType, codec: int, copy: bool
 ) -> None:
     many = b"".join(batch([Row(i, b"-" * 60_000, None)], codec=codec) for i in range(9))
@@ -178,7 +178,7 @@ def test_many_bodies_that_inflate_to_much_are_not_in_memory_together(
     assert {value for table in tables for value in table["value"].to_pylist()} == {b"-" * 60_000}
 
 
-def test_a_batch_has_no_more_rows_than_its_columns_can_bear(
+def test_a_table_has_no_more_rows_than_its_columns_can_have(
     decoder: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(arrow, "MOST_ROWS", 4)
@@ -191,7 +191,7 @@ def test_a_batch_has_no_more_rows_than_its_columns_can_bear(
 
 
 @pytest.mark.parametrize("copy", [True, False])
-def test_a_body_that_inflates_to_nothing_is_damage(decoder: ModuleType, copy: bool) -> None:
+def test_a_body_that_decompresses_to_nothing_is_corrupt(decoder: ModuleType, copy: bool) -> None:
     data = batch(rows(1)) + wrapper(b"", 1, codec=1)
     data += b"".join(
         batch(compress(codec, b""), base=1 + codec, codec=codec, count=1) for codec in (1, 2, 3, 4)
@@ -206,7 +206,7 @@ def test_a_body_that_inflates_to_nothing_is_damage(decoder: ModuleType, copy: bo
     assert to_arrow(records, copy=copy) is None
 
 
-def test_rows_before_damage_come_first_and_then_the_error(decoder: ModuleType) -> None:
+def test_rows_before_a_corrupt_batch_precede_its_error(decoder: ModuleType) -> None:
     records = read(decoder, batch(rows(3)) + batch(rows(2, 3), crc=1) + batch(rows(2, 5)))
     table = to_arrow(records)
     assert table is not None
@@ -226,7 +226,9 @@ def test_views_keep_the_buffers_alive_and_copies_do_not(decoder: ModuleType) -> 
     assert copied is not None
     assert not is_held(data)
     viewed = to_arrow(read(decoder, data), copy=False)
-    assert is_held(data) == (decoder.__name__ == IMPLEMENTATIONS["compiled"])  # the pure one copies
+    assert is_held(data) == (
+        decoder.__name__ == IMPLEMENTATIONS["compiled"]
+    )  # the pure decoder copies
     assert viewed is not None
     assert viewed["value"].to_pylist() == [row.value for row in rows(3)]
     del viewed
@@ -234,7 +236,7 @@ def test_views_keep_the_buffers_alive_and_copies_do_not(decoder: ModuleType) -> 
     assert not is_held(data)
 
 
-def test_nothing_is_left_behind(decoder: ModuleType) -> None:
+def test_conversions_to_arrow_leak_no_memory(decoder: ModuleType) -> None:
     def work() -> None:
         records = read(decoder, batch(MIXED, codec=4) + batch(rows(9, 10), codec=1))
         for copy in (True, False):
@@ -245,17 +247,17 @@ def test_nothing_is_left_behind(decoder: ModuleType) -> None:
             to_arrow(bad, copy=False)
 
     growth: list[int] = []
-    for _ in range(4):  # the interpreter itself allocates in the first rounds
+    for _ in range(4):  # the interpreter allocates in the first rounds
         gc.collect()
         before = sys.getallocatedblocks()
         for _ in range(200):
             work()
         gc.collect()
         growth.append(sys.getallocatedblocks() - before)
-    assert min(growth) < 200  # a leak would be of thousands in every round
+    assert min(growth) < 200  # a leak would have thousands of blocks in every round
 
 
-def test_asking_for_what_is_not_there_is_refused(decoder: ModuleType) -> None:
+def test_invalid_columns_timestamps_and_limits_are_refused(decoder: ModuleType) -> None:
     records = read(decoder, batch(rows(1)))
     with pytest.raises(ConfigError, match="no such column: colour"):
         to_arrow(records, columns=("colour",))
@@ -265,7 +267,7 @@ def test_asking_for_what_is_not_there_is_refused(decoder: ModuleType) -> None:
         to_arrow(records, max_rows=0)
 
 
-def test_without_pyarrow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_pyarrow_is_reported_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     arrow._pyarrow.cache_clear()
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ImportError, match=r"asyncconsumer\[arrow\]"):

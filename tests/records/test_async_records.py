@@ -14,7 +14,7 @@ pytestmark = pytest.mark.fast
 
 
 class Source:
-    """Gives record sets one by one; what is an exception is raised, what is a future is awaited."""
+    """A refill that returns record sets, raises exceptions and awaits futures of a list."""
 
     def __init__(self, decoder: ModuleType, *answers: object) -> None:
         self.decoder = decoder
@@ -46,13 +46,13 @@ async def offsets(stream: AsyncRecords) -> list[int]:
     return [record.offset async for record in stream]
 
 
-async def test_records_of_all_sets_in_order(decoder: ModuleType) -> None:
+async def test_records_of_all_sets_are_delivered_in_order(decoder: ModuleType) -> None:
     stream, source = stream_of(decoder, batch(rows(3)), b"", batch(rows(2, 3)), batch(rows(0)))
     assert await offsets(stream) == [0, 1, 2, 3, 4]
     assert source.calls == 5
 
 
-async def test_the_end_is_the_end_for_ever(decoder: ModuleType) -> None:
+async def test_the_end_is_permanent(decoder: ModuleType) -> None:
     stream, source = stream_of(decoder, batch(rows(1)))
     await offsets(stream)
     assert await offsets(stream) == []
@@ -63,16 +63,16 @@ async def test_the_end_is_the_end_for_ever(decoder: ModuleType) -> None:
     assert stream.current is None
 
 
-async def test_while_records_are_in_flight_nobody_waits(decoder: ModuleType) -> None:
+async def test_a_step_with_buffered_records_does_not_wait(decoder: ModuleType) -> None:
     stream, _ = stream_of(decoder, batch(rows(3)))
     await anext(stream)
     step = stream.__anext__()
-    with pytest.raises(StopIteration) as caught:  # what a finished await looks like from below
+    with pytest.raises(StopIteration) as caught:  # the result of a finished await
         step.__await__().__next__()
     assert caught.value.value.offset == 1
 
 
-async def test_what_was_handed_out_can_be_seen(decoder: ModuleType) -> None:
+async def test_the_last_delivered_offset_is_known(decoder: ModuleType) -> None:
     stream, _ = stream_of(decoder, batch(rows(2, 10)), batch(rows(1, 12)))
     assert (stream.current, stream.last_offset) == (None, -1)
     seen = []
@@ -82,7 +82,7 @@ async def test_what_was_handed_out_can_be_seen(decoder: ModuleType) -> None:
     assert seen == [(10, 10, 11), (11, 11, 12), (12, 12, 13)]
 
 
-async def test_the_set_that_was_read_is_still_in_flight_when_more_is_asked_for(
+async def test_refill_sees_the_set_that_was_read_last(
     decoder: ModuleType,
 ) -> None:
     asked_after = []
@@ -100,7 +100,7 @@ async def test_the_set_that_was_read_is_still_in_flight_when_more_is_asked_for(
     assert asked_after == [None, 12, 22]
 
 
-async def test_a_wait_for_more_lets_other_tasks_run(decoder: ModuleType) -> None:
+async def test_other_tasks_run_during_a_refill(decoder: ModuleType) -> None:
     gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     stream, _ = stream_of(decoder, gate, batch(rows(2)))
     async with asyncio.TaskGroup() as group:
@@ -111,7 +111,7 @@ async def test_a_wait_for_more_lets_other_tasks_run(decoder: ModuleType) -> None
     assert reading.result() == [0, 1]
 
 
-async def test_a_cancelled_wait_loses_nothing(decoder: ModuleType) -> None:
+async def test_a_cancelled_wait_loses_no_record(decoder: ModuleType) -> None:
     gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     stream, source = stream_of(decoder, batch(rows(2)), gate, batch(rows(2, 2)))
     assert [(await anext(stream)).offset for _ in range(2)] == [0, 1]
@@ -125,7 +125,7 @@ async def test_a_cancelled_wait_loses_nothing(decoder: ModuleType) -> None:
     assert source.calls == 6
 
 
-async def test_cancelling_the_task_reaches_what_it_waits_for(decoder: ModuleType) -> None:
+async def test_a_cancellation_reaches_the_awaited_future(decoder: ModuleType) -> None:
     gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     stream, _ = stream_of(decoder, gate)
     async with asyncio.TaskGroup() as group:
@@ -157,20 +157,20 @@ async def test_a_refill_that_survives_cancellation_is_used(decoder: ModuleType) 
     assert results == [7]
 
 
-async def test_a_refill_that_waits_again_after_an_exception_is_waited_for(
+async def test_a_refill_that_suppresses_a_cancellation_is_awaited(
     decoder: ModuleType,
 ) -> None:
     loop = asyncio.get_running_loop()
     first, second = loop.create_future(), loop.create_future()
 
-    async def patient() -> Records | None:
+    async def suppressing() -> Records | None:
         with contextlib.suppress(asyncio.CancelledError):
             await first
         await second
         records: Records = decoder.Records(batch(rows(1, 7)), topic="t", partition=0)
         return records
 
-    stream: AsyncRecords = decoder.AsyncRecords(patient)
+    stream: AsyncRecords = decoder.AsyncRecords(suppressing)
     async with asyncio.TaskGroup() as group:
         reading = group.create_task(anext(stream))
         await asyncio.sleep(0)
@@ -180,7 +180,7 @@ async def test_a_refill_that_waits_again_after_an_exception_is_waited_for(
     assert reading.result().offset == 7
 
 
-async def test_an_exception_of_refill_comes_out_and_the_next_step_goes_on(
+async def test_an_error_of_refill_is_raised_and_the_next_step_continues(
     decoder: ModuleType,
 ) -> None:
     stream, _ = stream_of(decoder, batch(rows(1)), OSError("gone"), batch(rows(1, 1)))
@@ -190,9 +190,9 @@ async def test_an_exception_of_refill_comes_out_and_the_next_step_goes_on(
     assert await offsets(stream) == [1]
 
 
-async def test_damage_comes_out_and_can_be_skipped(decoder: ModuleType) -> None:
-    damaged = batch(rows(1)) + batch(rows(2, 1), crc=1) + batch(rows(1, 3))
-    stream, source = stream_of(decoder, damaged, batch(rows(1, 4)))
+async def test_a_corrupt_batch_is_raised_and_can_be_skipped(decoder: ModuleType) -> None:
+    corrupt = batch(rows(1)) + batch(rows(2, 1), crc=1) + batch(rows(1, 3))
+    stream, source = stream_of(decoder, corrupt, batch(rows(1, 4)))
     assert (await anext(stream)).offset == 0
     for _ in range(2):
         with pytest.raises(CorruptRecords):
@@ -204,7 +204,7 @@ async def test_damage_comes_out_and_can_be_skipped(decoder: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("wrong", [b"bytes", 7, [1]])
-async def test_a_refill_must_give_records(decoder: ModuleType, wrong: object) -> None:
+async def test_a_refill_must_return_records(decoder: ModuleType, wrong: object) -> None:
     async def refill() -> object:
         return wrong
 
@@ -219,7 +219,7 @@ async def test_a_refill_must_be_a_coroutine_function(decoder: ModuleType) -> Non
         await anext(decoder.AsyncRecords(lambda: 7))
 
 
-async def test_a_refill_may_give_any_awaitable(decoder: ModuleType) -> None:
+async def test_a_refill_may_return_any_awaitable(decoder: ModuleType) -> None:
     class Soon:
         def __await__(self):  # type: ignore[no-untyped-def]  # noqa: ANN204
             yield from asyncio.sleep(0).__await__()
@@ -238,7 +238,7 @@ async def test_awaiting_the_same_step_twice_is_refused(decoder: ModuleType) -> N
     assert await offsets(stream) == [1, 2]
 
 
-async def test_two_tasks_that_wait_at_once_are_refused(decoder: ModuleType) -> None:
+async def test_a_second_waiting_task_is_refused(decoder: ModuleType) -> None:
     gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     stream, _ = stream_of(decoder, gate, batch(rows(2)))
     async with asyncio.TaskGroup() as group:
@@ -257,7 +257,7 @@ async def test_steps_may_be_awaited_in_any_order(decoder: ModuleType) -> None:
     assert (await first).offset == 1
 
 
-async def test_an_exception_thrown_before_the_start_comes_out(decoder: ModuleType) -> None:
+async def test_an_exception_thrown_before_the_start_is_raised(decoder: ModuleType) -> None:
     stream, source = stream_of(decoder, batch(rows(1)))
     step = stream.__anext__()
     with pytest.raises(ValueError, match="early"):
@@ -268,7 +268,7 @@ async def test_an_exception_thrown_before_the_start_comes_out(decoder: ModuleTyp
     assert await offsets(stream) == [0]
 
 
-async def test_closing_a_step_frees_the_place(decoder: ModuleType) -> None:
+async def test_another_task_may_wait_after_a_step_is_closed(decoder: ModuleType) -> None:
     closed = []
 
     async def refill() -> Records | None:
@@ -291,7 +291,7 @@ async def test_closing_a_step_frees_the_place(decoder: ModuleType) -> None:
     other.close()
 
 
-async def test_an_abandoned_step_frees_the_place(decoder: ModuleType) -> None:
+async def test_another_task_may_wait_after_a_step_is_abandoned(decoder: ModuleType) -> None:
     gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     stream, source = stream_of(decoder, gate, batch(rows(1)))
     step = stream.__anext__()
@@ -319,7 +319,7 @@ async def test_a_cycle_through_refill_is_collected(decoder: ModuleType) -> None:
     assert gone() is None
 
 
-async def test_records_are_made_one_at_a_time_and_not_kept(decoder: ModuleType) -> None:
+async def test_a_set_of_many_records_is_iterated_completely(decoder: ModuleType) -> None:
     stream, _ = stream_of(decoder, batch(rows(1000)))
     count = 0
     async for record in stream:
@@ -328,7 +328,7 @@ async def test_records_are_made_one_at_a_time_and_not_kept(decoder: ModuleType) 
     assert count == 1000
 
 
-async def test_after_the_deadline_refill_is_asked_before_each_record(decoder: ModuleType) -> None:
+async def test_after_the_deadline_refill_is_called_before_each_record(decoder: ModuleType) -> None:
     now = 0.0
     records = decoder.Records(batch(rows(4)), topic="t", partition=0)
     asked: list[int] = []
@@ -343,14 +343,14 @@ async def test_after_the_deadline_refill_is_asked_before_each_record(decoder: Mo
     assert (await anext(stream)).offset == 1
     assert asked == [-1]
     now = 10.0
-    assert (await anext(stream)).offset == 2  # refill gave the same records again
+    assert (await anext(stream)).offset == 2  # refill returned the same records again
     assert asked == [-1, 1]
     records.close()  # lost meanwhile
     assert await offsets(stream) == []
     assert asked == [-1, 1, 2, 2]
 
 
-async def test_without_a_clock_the_deadline_is_by_the_loops(decoder: ModuleType) -> None:
+async def test_the_clock_of_the_loop_is_the_default(decoder: ModuleType) -> None:
     stream, source = stream_of(decoder, batch(rows(3)), batch(rows(3, 3)))
     stream.deadline = asyncio.get_running_loop().time() + 3600
     await anext(stream)

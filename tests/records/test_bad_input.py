@@ -1,6 +1,6 @@
-"""The bad-input list: what a broker, or a disk, may send that is not a record set.
+"""Invalid inputs that a broker or a disk may return instead of a record set.
 
-Each is one CorruptRecords that names the place; what is good before it is delivered first.
+Each input is one `CorruptRecords` with its offset. Earlier records are delivered first.
 """
 
 import contextlib
@@ -30,12 +30,12 @@ GOOD = batch(rows(10))
 
 
 def framed(body: bytes) -> bytes:
-    """A record of that body."""
+    """Return a record of that body."""
     return varint(len(body)) + body
 
 
 def one(body: bytes, **fields: int) -> bytes:
-    """A batch at offset 10 that holds the body as its one record."""
+    """Return a batch at offset 10 with the body as its only record."""
     return batch(framed(body), base=10, **{"count": 1, **fields})
 
 
@@ -44,7 +44,7 @@ def cut(data: bytes, offset: int, *, to: bytes) -> bytes:
 
 
 def of_length(length: int) -> bytes:
-    """A batch that lies about its length."""
+    """Return a batch with a wrong length."""
     return cut(batch(rows(1, 10)), 8, to=struct.pack(">i", length))
 
 
@@ -207,7 +207,7 @@ BAD: dict[str, tuple[bytes, str, int | None]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_one_typed_error(decoder: ModuleType, name: str) -> None:
+def test_invalid_input_is_a_single_typed_error(decoder: ModuleType, name: str) -> None:
     data, reason, resume = BAD[name]
     records = read(decoder, GOOD + data, max_decompressed_bytes=1 << 20)
     with pytest.raises(CorruptRecords) as caught:
@@ -222,15 +222,15 @@ def test_bad_input_is_one_typed_error(decoder: ModuleType, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_the_good_records_before_it_are_delivered(decoder: ModuleType, name: str) -> None:
+def test_records_before_invalid_input_are_delivered(decoder: ModuleType, name: str) -> None:
     records = read(decoder, GOOD + BAD[name][0], max_decompressed_bytes=1 << 20)
     assert [next(records).offset for _ in range(10)] == list(range(10))
     with pytest.raises(CorruptRecords):
         list(records)
-    assert 10 <= records.next_offset <= 12  # a batch with bytes too many is good until there
+    assert 10 <= records.next_offset <= 12  # a batch with too many bytes is valid up to them
 
 
-def test_a_bad_record_inside_a_batch_stops_at_that_record(decoder: ModuleType) -> None:
+def test_a_corrupt_record_inside_a_batch_stops_at_its_offset(decoder: ModuleType) -> None:
     body = b"".join(record(row, 0, row.timestamp) for row in rows(5)) + framed(b"\0\0\x0a\3\1\0")
     records = read(decoder, batch(body, count=6, delta=5))
     assert [next(records).offset for _ in range(5)] == [0, 1, 2, 3, 4]
@@ -239,7 +239,7 @@ def test_a_bad_record_inside_a_batch_stops_at_that_record(decoder: ModuleType) -
     assert (caught.value.offset, caught.value.resume, records.next_offset) == (5, 6, 5)
 
 
-def test_the_error_says_what_where_and_what_to_do(decoder: ModuleType) -> None:
+def test_the_error_has_partition_offset_reason_and_advice(decoder: ModuleType) -> None:
     with pytest.raises(ConsumerError) as caught:
         list(read(decoder, batch(rows(3, 10), crc=1)))
     assert str(caught.value) == (
@@ -256,13 +256,13 @@ def test_the_error_survives_pickling() -> None:
     assert (str(again), again.resume) == (str(error), 13)
 
 
-def test_the_asked_offset_is_named_when_the_batch_begins_before_it(decoder: ModuleType) -> None:
+def test_the_error_names_the_requested_offset_inside_a_batch(decoder: ModuleType) -> None:
     with pytest.raises(CorruptRecords) as caught:
         list(read(decoder, batch(rows(9, 10), crc=1), offset=15))
     assert caught.value.offset == 15
 
 
-def test_the_good_batches_behind_a_bad_one_can_be_read(decoder: ModuleType) -> None:
+def test_batches_after_a_corrupt_batch_can_be_read(decoder: ModuleType) -> None:
     records = read(decoder, GOOD + batch(rows(5, 10), crc=1) + batch(rows(2, 15)) + b"\0" * 5)
     with pytest.raises(CorruptRecords):
         list(records)
@@ -271,7 +271,7 @@ def test_the_good_batches_behind_a_bad_one_can_be_read(decoder: ModuleType) -> N
     assert records.next_offset == 17
 
 
-def test_a_bad_batch_at_the_end_is_skipped_by_its_own_header(decoder: ModuleType) -> None:
+def test_a_corrupt_last_batch_is_skipped_by_its_header(decoder: ModuleType) -> None:
     records = read(
         decoder, batch(rows(5, 10), codec=4, count=9, delta=8)[:-1] + b"\0", check_crc=False
     )
@@ -282,7 +282,7 @@ def test_a_bad_batch_at_the_end_is_skipped_by_its_own_header(decoder: ModuleType
     assert records.next_offset == 19
 
 
-def test_where_the_end_is_unknown_nothing_is_skipped(decoder: ModuleType) -> None:
+def test_a_corrupt_batch_with_an_unknown_end_is_not_skipped(decoder: ModuleType) -> None:
     records = read(decoder, batch(rows(1), magic=9))
     with pytest.raises(CorruptRecords) as caught:
         list(records)
@@ -292,8 +292,8 @@ def test_where_the_end_is_unknown_nothing_is_skipped(decoder: ModuleType) -> Non
     assert records.next_offset == 0
 
 
-def test_every_byte_of_a_batch_may_be_any_byte(decoder: ModuleType) -> None:
-    """No crash, no other error; the checksum is off, so that corrupt bytes reach every check."""
+def test_any_changed_byte_of_a_batch_causes_typed_errors_only(decoder: ModuleType) -> None:
+    """The checksum is ignored, so that corrupt bytes reach every check."""
     good = batch([Row(0, b"v" * 20, b"k", headers=(("a", b"1"), ("b", None))), Row(1, None, None)])
     for offset in range(len(good)):
         for byte in (0, 1, 3, 0x7F, 0x80, 0xFF):
@@ -302,8 +302,8 @@ def test_every_byte_of_a_batch_may_be_any_byte(decoder: ModuleType) -> None:
                 list(read(decoder, data, check_crc=False, aborted=[(0, 0)]))
 
 
-def test_a_record_has_so_many_headers_at_the_most(decoder: ModuleType) -> None:
-    """Two bytes each would become three objects each: of a megabyte, a hundred."""
+def test_the_number_of_headers_of_a_record_is_limited(decoder: ModuleType) -> None:
+    """Each header of two bytes becomes three objects, so a megabyte would take a hundred."""
     for count in (2**16, 2**16 + 1):
         fields = b"\0\0\0" + b"\1\1" + varint(count) + b"\0\1" * count
         body = compress(1, varint(len(fields)) + fields)

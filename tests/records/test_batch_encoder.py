@@ -38,7 +38,7 @@ def test_both_encoders_write_the_same_bytes(records: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_batch_is_read_back(decoder: ModuleType, codec: CompressionType) -> None:
+def test_an_encoded_batch_is_decoded_unchanged(decoder: ModuleType, codec: CompressionType) -> None:
     records: list[Any] = [
         (1_000, b"k", bytes(range(256)) * 400, [("a", b"1"), ("ä", None)]),
         (900, None, None, ()),
@@ -53,7 +53,7 @@ def test_a_batch_is_read_back(decoder: ModuleType, codec: CompressionType) -> No
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_batch_is_read_by_another_client(codec: CompressionType) -> None:
+def test_an_encoded_batch_is_decoded_by_aiokafka(codec: CompressionType) -> None:
     records: list[Any] = [(5, b"k", b"v" * 100_000, [("h", b"1")]), (4, None, b"w", ())]
     batch = encode_batch(
         encoded(decoding.decoder, records),
@@ -82,7 +82,7 @@ def test_a_batch_is_read_by_another_client(codec: CompressionType) -> None:
         (("0", None, None, ()), "'str' object cannot be interpreted as an integer"),
     ],
 )
-def test_a_bad_record_is_refused_and_leaves_no_trace(
+def test_a_refused_record_leaves_the_encoder_unchanged(
     decoder: ModuleType, record: tuple[Any, ...], message: str
 ) -> None:
     encoder = encoded(decoder, [(1, b"k", b"v", ())])

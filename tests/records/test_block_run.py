@@ -55,7 +55,7 @@ def runs(decoder: ModuleType) -> Runs:
     return Runs(decoder, [b"a", b"b", b"a", b"c", None])
 
 
-async def test_a_run_calls_with_each_record_in_order(runs: Runs) -> None:
+async def test_a_run_calls_the_function_for_each_record_in_order(runs: Runs) -> None:
     run = runs.run()
     assert await run is None
     assert runs.called == [0, 1, 2, 3, 4]
@@ -75,7 +75,7 @@ async def test_calls_may_wait(runs: Runs) -> None:
     async def call(record: Any) -> None:
         runs.called.append(record.offset)
         await asyncio.sleep(0)
-        assert runs.block.index == record.offset  # it is not started until its call has ended
+        assert runs.block.index == record.offset  # the index advances after the call has ended
 
     await runs.run(call)
     assert runs.called == [0, 1, 2, 3, 4]
@@ -115,7 +115,7 @@ async def test_an_error_ends_the_run_at_its_record(runs: Runs) -> None:
     assert (runs.block.index, run.record.offset, run.calls) == (2, 2, 3)
 
 
-async def test_an_error_of_the_function_itself_ends_the_run(runs: Runs) -> None:
+async def test_an_error_raised_by_the_function_ends_the_run(runs: Runs) -> None:
     def call(record: Any) -> Any:
         raise KeyError(record.offset)
 
@@ -192,7 +192,7 @@ async def test_a_key_may_become_busy_during_a_run(runs: Runs) -> None:
     assert runs.called == [0, 1, 3, 4]
 
 
-async def test_a_postponement_must_pass_over_the_record(runs: Runs) -> None:
+async def test_a_postponement_must_skip_the_record(runs: Runs) -> None:
     runs.busy[b"a"] = None
     runs.postpone = lambda: None  # type: ignore[method-assign]
     with pytest.raises(RuntimeError, match="pass over"):
@@ -218,7 +218,7 @@ async def test_results_are_passed_on(runs: Runs) -> None:
     assert runs.results == [1, 3]
 
 
-async def test_a_run_ends_after_its_time(runs: Runs) -> None:
+async def test_a_run_ends_after_its_time_limit(runs: Runs) -> None:
     time = 100.0
 
     async def call(record: Any) -> None:
@@ -232,7 +232,7 @@ async def test_a_run_ends_after_its_time(runs: Runs) -> None:
     assert (run.calls, run.seconds_before_last, run.seconds_of_last) == (2, 2.0, 3.0)
 
 
-async def test_the_systems_clock_is_used_without_another_one(runs: Runs) -> None:
+async def test_the_system_clock_is_the_default(runs: Runs) -> None:
     run = runs.run(seconds=0.0)
     await run
     assert runs.called == [0]
@@ -327,7 +327,7 @@ def test_a_block_keeps_the_records_before_an_error(decoder: ModuleType) -> None:
         block.fill([1], 10, inf)
 
 
-async def test_a_changed_list_of_records_does_no_harm(runs: Runs) -> None:
+async def test_a_run_tolerates_a_changed_list_of_records(runs: Runs) -> None:
     runs.block.records[1:] = []
     await runs.run()
     assert runs.called == [0]
@@ -356,7 +356,7 @@ def test_a_function_is_called_with_parts_of_a_record(decoder: ModuleType) -> Non
         decoder.PartsCall(together, [key])()
 
 
-def test_a_reader_also_reads_other_objects_than_records(decoder: ModuleType) -> None:
+def test_a_part_reader_also_reads_other_objects(decoder: ModuleType) -> None:
     message = decoder.Message(decoder.Record("t", 0, 0, value=b"1"), None, {"a": 1})
     assert decoder.PartReader("value")(message) == {"a": 1}
     assert decoder.PartReader("record")(message) is message
@@ -390,23 +390,23 @@ def test_the_error_of_a_reader_is_translated(decoder: ModuleType) -> None:
     assert isinstance(caught.value.__cause__, ValueError)
 
 
-async def test_a_run_continues_after_a_result_that_passed_over_its_record(runs: Runs) -> None:
+async def test_a_run_continues_after_on_result_skipped_the_record(runs: Runs) -> None:
     async def call(record: Any) -> int:
         runs.called.append(record.offset)
         return int(record.offset)
 
-    def pass_over(result: int) -> bool:
+    def skip_next(result: int) -> bool:
         if result == 3:
             runs.block.index += 1
         return result == 3
 
-    run = runs.run(call, on_result=pass_over)
+    run = runs.run(call, on_result=skip_next)
     await run
     assert runs.called == [0, 1, 2, 3, 4]
     assert (runs.block.index, run.calls, run.taken) == (5, 5, False)
     runs.called.clear()
     runs.block.index = 2
-    run = runs.run(call, on_result=lambda result: pass_over(result) and None)
+    run = runs.run(call, on_result=lambda result: skip_next(result) and None)
     await run
     assert (runs.called, runs.block.index, run.taken) == ([2, 3], 4, True)
 

@@ -1,4 +1,4 @@
-"""Buffers: how long they are held, and that none leaks."""
+"""Buffers: how long they are held, and the absence of leaks."""
 
 import gc
 import subprocess
@@ -31,7 +31,7 @@ def is_held(buffer: bytearray) -> bool:
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_the_buffer_is_held_while_reading_and_free_afterwards(
+def test_the_buffer_is_held_during_reading_and_released_afterwards(
     decoder: ModuleType, codec: int
 ) -> None:
     data = bytearray(batch(rows(5), codec=codec))
@@ -44,7 +44,7 @@ def test_the_buffer_is_held_while_reading_and_free_afterwards(
     assert [(k.offset, k.key) for k in retained] == [(r.offset, r.key) for r in rows(5)]
 
 
-def test_the_buffer_is_free_after_close_and_after_the_iterator_is_gone(decoder: ModuleType) -> None:
+def test_the_buffer_is_released_by_close_and_with_the_iterator(decoder: ModuleType) -> None:
     data = bytearray(batch(rows(5)))
     records = read(decoder, data)
     next(records)
@@ -56,7 +56,7 @@ def test_the_buffer_is_free_after_close_and_after_the_iterator_is_gone(decoder: 
     assert not is_held(data)
 
 
-def test_the_buffer_is_free_after_damage_whose_end_is_unknown(decoder: ModuleType) -> None:
+def test_the_buffer_is_released_after_corruption_with_an_unknown_end(decoder: ModuleType) -> None:
     data = bytearray(batch(rows(5)) + batch(rows(1, 5), magic=9))
     records = read(decoder, data)
     with pytest.raises(CorruptRecords):
@@ -70,7 +70,9 @@ def test_a_cycle_through_the_error_is_collected(decoder: ModuleType) -> None:
         try:
             next(records)
         except CorruptRecords as error:
-            return weakref.ref(error)  # its traceback holds this frame, which holds the records
+            return weakref.ref(
+                error
+            )  # the traceback references this frame, which references the records
         raise AssertionError
 
     gc.collect()
@@ -112,8 +114,8 @@ def refused(decoder: ModuleType) -> None:
     assert decoder.Record("t", 0, 0, headers=HEADERS) == decoder.Record("t", 0, 0, headers=HEADERS)
 
 
-def _left_behind(work: Callable[[], None]) -> tuple[int, int]:
-    """Bytes and blocks that there are more of when it was done often."""
+def _leaked_by(work: Callable[[], None]) -> tuple[int, int]:
+    """Return how many bytes and blocks remain after many calls."""
     gc.collect()
     memory, blocks = tracemalloc.get_traced_memory()[0], sys.getallocatedblocks()
     for _ in range(400):
@@ -123,22 +125,22 @@ def _left_behind(work: Callable[[], None]) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("work", [whole, half, corrupt, old, refused])
-def test_doing_it_again_and_again_takes_no_more_memory(
+def test_repeated_decoding_leaks_no_memory(
     decoder: ModuleType, work: Callable[[ModuleType], None]
 ) -> None:
     tracemalloc.start()
     try:
-        rounds = [_left_behind(lambda: work(decoder)) for _ in range(4)]
+        rounds = [_leaked_by(lambda: work(decoder)) for _ in range(4)]
         # the first one fills free lists, and the rest of the process may do so at any time; what is
         # left behind each time is there in all of them
         assert min(memory for memory, _ in rounds) < 40_000
-        assert min(blocks for _, blocks in rounds) < 200  # of 400 times
+        assert min(blocks for _, blocks in rounds) < 200  # after 400 calls
     finally:
         tracemalloc.stop()
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
-def test_a_bomb_takes_no_more_than_the_cap(decoder: ModuleType, codec: int) -> None:
+def test_a_decompression_bomb_takes_no_more_than_the_limit(decoder: ModuleType, codec: int) -> None:
     bomb = batch(compress(codec, b"\0" * (256 << 20)), codec=codec, count=1)
     gc.collect()
     before = psutil.Process().memory_info().rss
@@ -176,26 +178,24 @@ buffer.append(0)  # raises while anybody holds it
 
 
 @pytest.mark.parametrize("name", decoding.available())
-def test_a_cycle_with_the_memoryview_that_is_read_is_collected(name: str) -> None:
-    """In a process of its own: what fails here crashes."""
+def test_a_cycle_with_the_read_memoryview_is_collected(name: str) -> None:
+    """The test runs in a separate process, because a failure crashes."""
     command = [sys.executable, "-c", CYCLES_WITH_MEMORYVIEWS, name]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("size", [0, 1, 5000, 70_000, 3_000_000])
-def test_room_is_of_the_size_asked_for_and_keeps_what_is_written(
-    decoder: ModuleType, size: int
-) -> None:
-    for dead_letter in (b"a", b"b"):
+def test_room_has_the_requested_size_and_keeps_its_bytes(decoder: ModuleType, size: int) -> None:
+    for byte in (b"a", b"b"):
         room = memoryview(decoder.room_for(size))
         assert len(room) == size
-        room[:] = dead_letter * size
+        room[:] = byte * size
         other = memoryview(decoder.room_for(size))
         other[:] = b"-" * size
-        assert bytes(room) == dead_letter * size
+        assert bytes(room) == byte * size
 
 
-def test_there_is_no_negative_room(decoder: ModuleType) -> None:
+def test_a_negative_size_of_room_is_refused(decoder: ModuleType) -> None:
     with pytest.raises(ValueError, match="negative"):
         decoder.room_for(-1)

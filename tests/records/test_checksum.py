@@ -9,7 +9,7 @@ BITS = 0x82F63B78
 
 
 def by_the_bit(data: bytes) -> int:
-    """CRC-32C as its definition has it."""
+    """Compute CRC-32C by its definition."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte
@@ -18,7 +18,7 @@ def by_the_bit(data: bytes) -> int:
     return crc ^ 0xFFFFFFFF
 
 
-# around the lengths where interleaving begins, where they are shorter, and where folding begins
+# near the lengths at which interleaving, shorter interleaving and folding start
 VECTOR_LENGTHS = [383, 384, 385, 391, 767, 768, 6143, 6144, 6145, 6144 + 384 + 9, 20_000]
 LENGTHS = [*range(18), *VECTOR_LENGTHS, 1023, 1024, 1025, 1279, 1280, 1281]
 WAYS = ("crc32c", "_crc32c_unfolded", "_crc32c_portable")

@@ -34,11 +34,11 @@ def inflated(
     [b"", b"x", TEXT, b"\0" * 5_000_000, os.urandom(100_000)],
     ids=["empty", "byte", "text", "zeros", "random"],
 )
-def test_every_codec_gives_back_what_was_compressed(codec: int, data: bytes) -> None:
+def test_every_codec_decompresses_its_input(codec: int, data: bytes) -> None:
     assert inflated(codec, compress(codec, data)) == data
 
 
-def test_the_room_is_used_again() -> None:
+def test_the_room_is_reused() -> None:
     room = bytearray(b"\xff" * 1_000_000)
     for codec in (1, 2, 3, 4):
         assert inflated(codec, compress(codec, TEXT), room=room) == TEXT
@@ -54,14 +54,14 @@ def test_the_limit_is_exact(codec: int) -> None:
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
-def test_a_room_above_the_limit_does_not_lift_it(codec: int) -> None:
+def test_a_larger_room_does_not_raise_the_limit(codec: int) -> None:
     room = bytearray(2 * len(TEXT))
     with pytest.raises(BadCompression, match="max_decompressed_bytes"):
         inflated(codec, compress(codec, TEXT), limit=len(TEXT) - 1, room=room)
 
 
 @pytest.mark.parametrize("codec", [1, 3, 4])
-def test_frames_may_follow_each_other(codec: int) -> None:
+def test_several_frames_are_decompressed(codec: int) -> None:
     twice = compress(codec, TEXT) + compress(codec, TEXT)
     assert inflated(codec, twice) == TEXT * 2
     with pytest.raises(BadCompression):
@@ -69,7 +69,7 @@ def test_frames_may_follow_each_other(codec: int) -> None:
 
 
 def streamed_zstd(data: bytes, pieces: int) -> bytes:
-    """As Java's clients write it: the size is not known when the frame begins."""
+    """Compress like Java's clients, which do not know the size at the start of the frame."""
     compressor, out = cramjam.zstd.Compressor(), b""
     for offset in range(pieces):
         compressor.compress(data[offset * len(data) // pieces : (offset + 1) * len(data) // pieces])
@@ -78,7 +78,7 @@ def streamed_zstd(data: bytes, pieces: int) -> bytes:
 
 
 @pytest.mark.parametrize("pieces", [1, 7, 300])
-def test_zstd_that_does_not_say_its_size(pieces: int) -> None:
+def test_zstd_without_a_declared_size_is_decompressed(pieces: int) -> None:
     source = streamed_zstd(TEXT, pieces)
     assert compression._zstd_size(memoryview(source), 0).declared is None
     assert inflated(4, source) == TEXT
@@ -86,26 +86,26 @@ def test_zstd_that_does_not_say_its_size(pieces: int) -> None:
         inflated(4, source, limit=len(TEXT) - 1)
 
 
-def test_zstd_of_very_many_blocks() -> None:
+def test_zstd_of_many_blocks_is_decompressed() -> None:
     source = streamed_zstd(TEXT, 9000)
     assert inflated(4, source) == TEXT
 
 
-def test_xerial_snappy() -> None:
+def test_xerial_snappy_is_decompressed() -> None:
     assert inflated(2, xerial(TEXT)) == TEXT
     assert inflated(2, xerial(b"")) == b""
     with pytest.raises(BadCompression, match="max_decompressed_bytes"):
         inflated(2, xerial(TEXT), limit=len(TEXT) - 1)
 
 
-def test_gzip_that_lies_about_its_size_is_bad() -> None:
+def test_gzip_with_a_wrong_size_is_refused() -> None:
     source = bytearray(gzip.compress(TEXT))
     source[-4:] = (5).to_bytes(4, "little")
     with pytest.raises(BadCompression, match="bad gzip data"):
         inflated(1, bytes(source))
 
 
-def test_gzip_that_claims_what_it_cannot_hold_takes_no_room() -> None:
+def test_gzip_with_an_impossible_size_allocates_no_room() -> None:
     source, room = bytearray(gzip.compress(TEXT)), bytearray()
     source[-4:] = b"\xff" * 4
     with pytest.raises(BadCompression, match="bad gzip data"):
@@ -121,7 +121,9 @@ MIXED = b"".join(os.urandom(40) + bytes([i % 256]) * (i % 700) for i in range(30
     [b"x", TEXT, b"\0" * 5_000_000, os.urandom(100_000), MIXED],
     ids=["byte", "text", "zeros", "random", "mixed"],
 )
-def test_lz4_is_measured_without_inflating_it(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+def test_lz4_is_measured_without_decompression(
+    monkeypatch: pytest.MonkeyPatch, data: bytes
+) -> None:
     monkeypatch.setattr(compression, "_MOST_SEQUENCES", 1_000_000)
     source = memoryview(compress(3, data))
     blocks, is_all = compression._lz4_blocks(source)
@@ -129,7 +131,7 @@ def test_lz4_is_measured_without_inflating_it(monkeypatch: pytest.MonkeyPatch, d
     assert compression._lz4_measured(source, blocks, 1 << 30) == len(data)
 
 
-def test_a_bomb_of_lz4_takes_no_room() -> None:
+def test_an_lz4_bomb_allocates_no_room() -> None:
     bomb, room = compress(3, b"\0" * 5_000_000), bytearray()
     with pytest.raises(BadCompression, match="more than `max_decompressed_bytes`"):
         inflated(3, bomb, limit=4_999_999, room=room)
@@ -137,7 +139,7 @@ def test_a_bomb_of_lz4_takes_no_room() -> None:
 
 
 @pytest.mark.parametrize("sequences", [3, 1_000_000])
-def test_lz4_that_might_be_too_much_and_is_not(
+def test_lz4_close_to_the_limit_is_decompressed(
     monkeypatch: pytest.MonkeyPatch, sequences: int
 ) -> None:
     monkeypatch.setattr(compression, "_MOST_SEQUENCES", sequences)
@@ -148,7 +150,7 @@ def test_lz4_that_might_be_too_much_and_is_not(
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4, compression.LZ4_WITHOUT_HEADER_CHECK])
-def test_anything_cut_short_is_bad(codec: int) -> None:
+def test_truncated_compressed_data_is_refused(codec: int) -> None:
     whole = compress(3 if codec > 4 else codec, TEXT[:500])
     for cut in range(len(whole)):
         with pytest.raises(BadCompression):
@@ -156,7 +158,7 @@ def test_anything_cut_short_is_bad(codec: int) -> None:
 
 
 @pytest.mark.parametrize("old", [False, True], ids=["batch", "old message set"])
-def test_running_out_of_memory_while_inflating_loses_no_record(
+def test_a_memory_error_during_decompression_loses_no_record(
     decoder: ModuleType, monkeypatch: pytest.MonkeyPatch, old: bool
 ) -> None:
     if old:
@@ -177,11 +179,11 @@ def test_running_out_of_memory_while_inflating_loses_no_record(
     assert [record.offset for record in result] == [0, 1, 2, 3]
 
 
-def test_running_out_of_memory_for_a_record_does_not_lose_it() -> None:
+def test_a_memory_error_for_a_record_does_not_lose_it() -> None:
     hooks = pytest.importorskip("_testcapi")
     _, decoder = decoding.load("compiled")
     result = decoder.Records(batch(rows(3, size=3000)), topic="t", partition=0)
-    first = next(result)  # which is kept, so that the next record cannot reuse its memory
+    first = next(result)  # kept, so that the next record cannot reuse its memory
 
     def without_memory() -> None:
         try:
@@ -206,14 +208,14 @@ TINY_BLOCKS = {
 
 
 @pytest.mark.parametrize("block", TINY_BLOCKS.values(), ids=TINY_BLOCKS)
-def test_very_many_snappy_blocks_are_refused_before_one_is_decompressed(
+def test_too_many_snappy_blocks_are_refused_before_decompression(
     monkeypatch: pytest.MonkeyPatch, block: bytes
 ) -> None:
-    looked_at = 0
+    measured_blocks = 0
 
     def measured(_: memoryview) -> int:
-        nonlocal looked_at
-        looked_at += 1
+        nonlocal measured_blocks
+        measured_blocks += 1
         return 0
 
     monkeypatch.setattr(cramjam.snappy, "decompress_raw_len", measured)
@@ -221,23 +223,23 @@ def test_very_many_snappy_blocks_are_refused_before_one_is_decompressed(
     source = XERIAL + block * (2**20 // len(block))
     with pytest.raises(BadCompression, match="snappy data of more than 8192 blocks in"):
         inflated(2, source)
-    assert looked_at == 8192
+    assert measured_blocks == 8192
 
 
-def test_snappy_blocks_are_not_made_all_at_once() -> None:
+def test_snappy_blocks_are_created_lazily() -> None:
     source = memoryview(XERIAL + TINY_BLOCKS["one byte"] * 100)
     blocks = compression._snappy_blocks(source)
     assert bytes(next(blocks)) == b"\1\0x"
     assert len(list(blocks)) == 99
 
 
-def test_as_many_snappy_blocks_as_a_producer_writes() -> None:
+def test_the_snappy_blocks_of_producers_are_decompressed() -> None:
     data = bytes(1024) * 4000 + os.urandom(2**20)
-    for block in (1024, 32 * 1024):  # the least that its library has, and the usual
+    for block in (1024, 32 * 1024):  # the minimum of the library, and the default
         assert inflated(2, xerial(data, block)) == data
 
 
-def test_snappy_that_claims_what_it_cannot_hold_takes_no_room() -> None:
+def test_snappy_with_an_impossible_size_allocates_no_room() -> None:
     room = bytearray()
     with pytest.raises(BadCompression, match="bad snappy data"):
         inflated(2, b"\x80\x80\x80\x08" + b"\0a", room=room)  # 16 MiB of two bytes
@@ -245,21 +247,21 @@ def test_snappy_that_claims_what_it_cannot_hold_takes_no_room() -> None:
     assert inflated(2, compress(2, bytes(10**6))) == bytes(10**6)
 
 
-def test_gzip_of_very_many_members_is_refused_after_some() -> None:
+def test_gzip_of_too_many_members_is_refused() -> None:
     member = gzip.compress(b"")
     assert inflated(1, member * 256) == b""
     with pytest.raises(BadCompression, match="more than 256 members"):
         inflated(1, member * 257)
 
 
-def test_gzip_goes_on_where_a_piece_ends() -> None:
+def test_gzip_continues_after_each_piece() -> None:
     data = os.urandom(200_000) + bytes(5_000_000) + os.urandom(200_000)
     assert inflated(1, gzip.compress(data)) == data
     assert inflated(1, gzip.compress(data) + gzip.compress(TEXT)) == data + TEXT
 
 
 def test_gzip_of_empty_blocks_is_left_to_zlib() -> None:
-    """Of which some other libraries take seconds for a megabyte: they make a table for each."""
+    """Some other libraries create a table for each block and take seconds for a megabyte."""
     head, end = b"\x1f\x8b\x08\0\0\0\0\0\0\xff", b"\1\0\0\xff\xff" + bytes(8)
     four_fixed_blocks = b"\x02\x08\x20\x80\x00"
     assert zlib.decompress(head + four_fixed_blocks + end, 31) == b""

@@ -1,4 +1,4 @@
-"""The compiled decoder and the pure one give the same answer, or the same error, on anything."""
+"""The compiled and the pure decoder return the same result or the same error for any input."""
 
 from types import ModuleType
 
@@ -30,7 +30,7 @@ ENTRIES = [
 
 
 def outcome(decoder: ModuleType, data: bytes, *, check_crc: bool) -> list[object]:
-    """Everything that can be seen of a decoding, in order."""
+    """Return everything that can be observed of a decoding, in order."""
     records = decoder.Records(
         data,
         topic="t",
@@ -66,13 +66,15 @@ def all_agree(data: bytes) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=300))
-def test_on_random_bytes(data: bytes) -> None:
+def test_decoders_agree_on_random_bytes(data: bytes) -> None:
     all_agree(data)
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=120), st.integers(0, 4), st.integers(-1, 9), st.integers(0, 0x3F))
-def test_on_batches_of_random_content(body: bytes, codec: int, count: int, flags: int) -> None:
+def test_decoders_agree_on_batches_of_random_content(
+    body: bytes, codec: int, count: int, flags: int
+) -> None:
     all_agree(batch(body, codec=codec, count=count, delta=9, attributes=flags & 0x38, producer=7))
 
 
@@ -82,7 +84,7 @@ def test_on_batches_of_random_content(body: bytes, codec: int, count: int, flags
     st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), max_size=4),
     st.integers(0, 40),
 )
-def test_on_good_sets_with_some_bytes_changed(
+def test_decoders_agree_on_mutated_record_sets(
     entries: list[bytes], changes: list[tuple[int, int]], cut: int
 ) -> None:
     data = bytearray(b"".join(entries))
@@ -109,7 +111,7 @@ ROWS = st.lists(
 
 @settings(max_examples=200, deadline=None)
 @given(ROWS, st.integers(0, 4))
-def test_what_is_written_is_what_is_read(written: list[Row], codec: int) -> None:
+def test_encoded_records_are_decoded_unchanged(written: list[Row], codec: int) -> None:
     for twin in TWINS:
         result = twin.Records(batch(written, codec=codec), topic="t", partition=0)
         back = [Row(f.offset, f.value, f.key, f.timestamp, f.headers) for f in result]

@@ -17,7 +17,7 @@ def test_every_decoder_has_the_names_of_the_reference(decoder: ModuleType) -> No
         assert getattr(decoding, name) is getattr(decoding.decoder, name)
 
 
-def test_both_decoders_are_here_where_the_tests_run() -> None:
+def test_both_decoders_are_available_in_tests() -> None:
     assert decoding.available() == ["compiled", "pure"]
 
 
@@ -26,7 +26,7 @@ def test_a_decoder_that_does_not_exist_is_refused() -> None:
         decoding.load("quantum")
 
 
-def test_a_missing_compiled_decoder_is_said_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_compiled_decoder_causes_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "asyncconsumer.records._records", None)
     with pytest.warns(PureDecoderWarning, match="many times slower"):
         name, module = decoding.load(None)
@@ -35,8 +35,8 @@ def test_a_missing_compiled_decoder_is_said_aloud(monkeypatch: pytest.MonkeyPatc
         decoding.load("compiled")
 
 
-def test_a_reader_is_refused_while_another_thread_inflates() -> None:
-    """Seen from inside: while `inflate` runs, other threads may."""
+def test_records_are_refused_while_another_thread_decompresses() -> None:
+    """The profile function runs during `inflate`, like other threads."""
     _, compiled = decoding.load("compiled")
     records = read(compiled, batch(rows(3), codec=4))
     refused = []

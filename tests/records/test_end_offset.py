@@ -20,18 +20,18 @@ def offsets(decoder: ModuleType, data: bytes, end: int, start: int = 0) -> list[
 
 
 @pytest.mark.parametrize("end", range(12))
-def test_nothing_at_or_behind_the_end_is_handed_out(decoder: ModuleType, end: int) -> None:
+def test_records_from_the_end_offset_on_are_not_delivered(decoder: ModuleType, end: int) -> None:
     data = batch(rows(5)) + batch(rows(5, 5), codec=4)
     assert offsets(decoder, data, end, start=2) == list(range(2, min(end, 10)))
 
 
 @pytest.mark.parametrize("end", range(28, 34))
-def test_old_messages_end_there_too(decoder: ModuleType, end: int) -> None:
+def test_old_messages_end_at_the_end_offset(decoder: ModuleType, end: int) -> None:
     data = message(28) + wrapper(message(0) + message(1), 30, codec=1) + message(31)
     assert offsets(decoder, data, end) == [n for n in (28, 29, 30, 31) if n < end]
 
 
-def test_damage_behind_the_end_is_nobodys_business(decoder: ModuleType) -> None:
+def test_corruption_after_the_end_offset_is_not_raised(decoder: ModuleType) -> None:
     data = batch(rows(5)) + batch(rows(5, 5), crc=1)
     assert offsets(decoder, data, 5) == [0, 1, 2, 3, 4]
     with pytest.raises(CorruptRecords):
@@ -39,7 +39,7 @@ def test_damage_behind_the_end_is_nobodys_business(decoder: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("end", [0, 3, 5, 7])
-def test_columns_end_there_too(decoder: ModuleType, end: int) -> None:
+def test_columns_end_at_the_end_offset(decoder: ModuleType, end: int) -> None:
     data = batch(rows(5)) + batch(rows(5, 5))
     table = to_arrow(decoder.Records(data, topic="t", partition=0, end=end))
     assert (table.num_rows if table is not None else 0) == end
@@ -48,7 +48,7 @@ def test_columns_end_there_too(decoder: ModuleType, end: int) -> None:
 @given(
     st.integers(-1, 40), st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), max_size=4)
 )
-def test_the_twins_agree_up_to_any_end_on_spoiled_bytes(
+def test_decoders_agree_up_to_any_end_offset_on_mutated_bytes(
     end: int, changes: list[tuple[int, int]]
 ) -> None:
     data = bytearray(b"".join(ENTRIES))

@@ -1,4 +1,4 @@
-"""Decompressed bodies are evicted between any two records, and nothing else changes."""
+"""Decompressed bodies that are evicted between any two records, without other effects."""
 
 import gc
 import random
@@ -70,7 +70,7 @@ def seen(result: Any) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("window", [1, 700, 10**6])
 @pytest.mark.parametrize("name", SETS)
-def test_evicted_at_every_record(
+def test_eviction_at_every_record_changes_no_result(
     decoder: ModuleType, monkeypatch: pytest.MonkeyPatch, name: str, window: int
 ) -> None:
     monkeypatch.setattr(body_cache, "_MIN_PART", window)
@@ -82,7 +82,7 @@ def test_evicted_at_every_record(
     ]
     positions: list[int] = []
     got: list[object] = []
-    # in turn: each body that is decompressed evicts that of the other
+    # alternately, so that each decompressed body evicts that of the other reader
     for reader, other in zip(*busy, strict=True):
         assert seen(reader) == seen(other)
         got.append(seen(reader))
@@ -96,7 +96,7 @@ def test_evicted_at_every_record(
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_evicted_while_rows_and_records_are_taken(
+def test_eviction_during_reads_of_rows_and_records_loses_none(
     decoder: ModuleType, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     chance = random.Random(seed)
@@ -123,7 +123,7 @@ def test_evicted_while_rows_and_records_are_taken(
     assert counts == [120, 120, 120]
 
 
-def test_bytes_after_the_last_record_are_not_forgotten(decoder: ModuleType) -> None:
+def test_eviction_keeps_the_error_for_bytes_after_the_last_record(decoder: ModuleType) -> None:
     body = b"".join(record(row, 0, row.timestamp) for row in rows(3))
     data = batch(compress(1, body + b"rest"), codec=1, count=3, delta=2)
     result = decoder.Records(data, topic="t", partition=0, bodies=BodyCache(1))
@@ -136,7 +136,7 @@ def test_bytes_after_the_last_record_are_not_forgotten(decoder: ModuleType) -> N
     assert result.skip_corrupt() == 3
 
 
-def test_damage_inside_an_evicted_body_is_reported_as_ever(decoder: ModuleType) -> None:
+def test_corruption_inside_an_evicted_body_is_raised_unchanged(decoder: ModuleType) -> None:
     body = b"".join(record(row, 0, row.timestamp) for row in rows(3)) + b"\x02\x00"
     data = batch(compress(1, body), codec=1, count=4, delta=3)
     result = decoder.Records(data, topic="t", partition=0)
@@ -152,7 +152,7 @@ def test_damage_inside_an_evicted_body_is_reported_as_ever(decoder: ModuleType) 
     assert want[0] == want[1]
 
 
-def test_what_holds_no_body_cannot_be_evicted(decoder: ModuleType) -> None:
+def test_records_without_a_body_cannot_be_evicted(decoder: ModuleType) -> None:
     plain = decoder.Records(batch(rows(3)), topic="t", partition=0)
     assert not plain.evict()
     next(plain)
@@ -166,7 +166,7 @@ def test_what_holds_no_body_cannot_be_evicted(decoder: ModuleType) -> None:
     assert not packed.evict()
 
 
-def test_charged_while_it_is_held(decoder: ModuleType) -> None:
+def test_a_body_is_charged_while_it_is_held(decoder: ModuleType) -> None:
     cache = BodyCache(10**6)
     size = len(b"".join(record(row, 0, rows(1)[0].timestamp) for row in rows(50)))
     data = batch(rows(50), codec=1)
@@ -185,8 +185,8 @@ def test_charged_while_it_is_held(decoder: ModuleType) -> None:
     assert cache.size == 0
 
 
-def test_a_body_is_freed_before_the_next_is_made(decoder: ModuleType) -> None:
-    """So at no moment there are two of them, where there is no room for two."""
+def test_a_body_is_freed_before_the_next_one_is_created(decoder: ModuleType) -> None:
+    """No two bodies are in memory if there is room for one only."""
     data = batch(rows(50), codec=1)
     sizes = []
 
@@ -205,7 +205,7 @@ def test_a_body_is_freed_before_the_next_is_made(decoder: ModuleType) -> None:
 
 def test_views_keep_their_body(decoder: ModuleType) -> None:
     if not decoder.__name__.endswith("_records"):
-        pytest.skip("the pure one copies")
+        pytest.skip("the pure decoder copies")
     cache = BodyCache(1)
     first = decoder.Records(batch(rows(50), codec=1), topic="t", partition=0, bodies=cache)
     table = first.take_columns(EVERYTHING | AS_VIEWS, 10, 10**6, 1)
@@ -213,7 +213,7 @@ def test_views_keep_their_body(decoder: ModuleType) -> None:
     second = decoder.Records(batch(rows(50), codec=1), topic="t", partition=0, bodies=cache)
     next(second)
     again = first.take_columns(EVERYTHING | AS_VIEWS, 40, 10**6, 1)
-    assert table[-1][1] is again[-1][1]  # the same body, lent once more
+    assert table[-1][1] is again[-1][1]  # the same body, exported again
 
 
 def test_control_batches_may_not_be_large(decoder: ModuleType) -> None:

@@ -23,7 +23,7 @@ RECORDS = batch(rows(2))
 
 
 class Writer:
-    """Fields of a response in the way of its version."""
+    """A writer of the fields of a response in one version."""
 
     def __init__(self, version: int) -> None:
         self.version = version
@@ -86,7 +86,7 @@ def started(version: int, topics: int) -> Writer:
 
 
 def full(version: int) -> bytes:
-    """Two topics, three partitions, everything that the version can carry."""
+    """Return a response with two topics, three partitions and all fields of the version."""
     writer = started(version, 2)
     writer.topic()
     writer.length(2)
@@ -112,7 +112,7 @@ def full(version: int) -> bytes:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_field_of_every_version(decoder: ModuleType, version: int) -> None:
+def test_every_field_of_every_version_is_decoded(decoder: ModuleType, version: int) -> None:
     frame = full(version)
     answer: FetchAnswer = decoder.fetch_answer(frame, version)
     session = (71, 4711) if version >= 7 else (0, 0)
@@ -137,7 +137,7 @@ def test_every_field_of_every_version(decoder: ModuleType, version: int) -> None
 
 
 @pytest.mark.parametrize("version", [4, 5, 7, 11])
-def test_what_aiokafka_writes(decoder: ModuleType, version: int) -> None:
+def test_responses_encoded_by_aiokafka_are_decoded(decoder: ModuleType, version: int) -> None:
     partition: tuple[object, ...] = (3, 0, 100, 90)
     if version >= 5:
         partition += (7,)
@@ -158,7 +158,7 @@ def test_what_aiokafka_writes(decoder: ModuleType, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_cut_anywhere_it_is_malformed_there(decoder: ModuleType, version: int) -> None:
+def test_a_truncated_frame_is_malformed_at_its_end(decoder: ModuleType, version: int) -> None:
     frame = full(version)
     for cut in range(len(frame)):
         with pytest.raises(MalformedResponse) as caught:
@@ -207,7 +207,9 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_frame_is_one_typed_error_with_its_place(decoder: ModuleType, name: str) -> None:
+def test_an_invalid_frame_is_a_typed_error_with_its_position(
+    decoder: ModuleType, name: str
+) -> None:
     version, frame, reason, position = BAD[name]
     with pytest.raises(MalformedResponse, match=reason) as caught:
         decoder.fetch_answer(frame, version)
@@ -234,7 +236,7 @@ def outcome(decoder: ModuleType, frame: bytes, version: int) -> object:
     st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), max_size=4),
     st.integers(0, 40),
 )
-def test_twins_agree_on_changed_frames(
+def test_decoders_agree_on_mutated_frames(
     version: int, changes: list[tuple[int, int]], cut: int
 ) -> None:
     data = bytearray(full(version))
@@ -270,8 +272,10 @@ def many_endpoints() -> bytes:
 
 
 @pytest.mark.parametrize("made", [many_partitions, many_aborted, many_endpoints])
-def test_little_but_records_is_taken(decoder: ModuleType, made: Callable[[], bytes]) -> None:
-    """Of each few bytes an object is made, so that a frame could take ten times its size."""
+def test_too_many_bytes_outside_of_records_are_refused(
+    decoder: ModuleType, made: Callable[[], bytes]
+) -> None:
+    """A few bytes become an object, so a frame could take ten times its size."""
     with pytest.raises(
         MalformedResponse, match="too many bytes outside of its record sets"
     ) as caught:
@@ -279,7 +283,7 @@ def test_little_but_records_is_taken(decoder: ModuleType, made: Callable[[], byt
     assert caught.value.position <= (2**24 + 100 if made is many_endpoints else 2**23)
 
 
-def test_of_records_any_size_is_taken(decoder: ModuleType) -> None:
+def test_records_of_any_size_are_accepted(decoder: ModuleType) -> None:
     for version in (4, 17):
         writer = started(version, 1)
         writer.topic()
@@ -291,8 +295,8 @@ def test_of_records_any_size_is_taken(decoder: ModuleType) -> None:
         assert len(decoder.fetch_answer(writer.out, version).partitions) == 2
 
 
-def test_aborted_transactions_may_grow_with_the_records(decoder: ModuleType) -> None:
-    count = 300_000  # 4.6 MiB, more than a small answer may have
+def test_the_limit_of_aborted_transactions_depends_on_the_records(decoder: ModuleType) -> None:
+    count = 300_000  # 4.6 MiB, more than the limit of a small response
     for size, taken in ((2**24, True), (100, False)):
         writer = started(4, 1)
         writer.topic()

@@ -8,7 +8,7 @@ from tests.support.record_encoder import Row, batch, message
 pytestmark = pytest.mark.fast
 
 
-def test_the_first_record_says_it() -> None:
+def test_the_timestamp_of_the_first_record_is_returned() -> None:
     rows = [Row(5, timestamp=1234), Row(6, timestamp=9999)]
     assert first_timestamp(batch(rows, codec=1) + batch([Row(7, timestamp=8)])) == 1234
     assert first_timestamp(memoryview(message(3, timestamp=77, key=None, value=None))) == 77

@@ -1,4 +1,4 @@
-"""Interpreters that the compiled decoder does not support, which it refuses by name."""
+"""Interpreters that the compiled decoder does not support, and the errors of their refusal."""
 
 import importlib
 import os
@@ -12,7 +12,7 @@ from asyncconsumer.records import decoding
 
 pytestmark = pytest.mark.fast
 
-DECODER_VARIABLE = "ASYNCCONSUMER_DECODER"  # forces one of the two, for a run of all tests
+DECODER_VARIABLE = "ASYNCCONSUMER_DECODER"  # selects one of the two decoders for a run of all tests
 
 STARTER = """
 import sys
@@ -26,7 +26,7 @@ failed = interpreters.run_string(number, sys.argv[1])
 interpreters.destroy(number)
 sys.exit(str(failed) if failed else 0)
 """
-DAMAGED = """
+CORRUPT = """
 import warnings
 warnings.simplefilter("ignore")
 from asyncconsumer.errors import CorruptRecords
@@ -68,14 +68,14 @@ def test_a_subinterpreter_is_refused_the_compiled_decoder(first: str) -> None:
     assert "WSGIApplicationGroup %{GLOBAL}" in done.stdout
 
 
-def test_errors_are_caught_in_a_subinterpreter_that_comes_first() -> None:
-    done = run("", DAMAGED)
+def test_errors_are_caught_in_a_first_subinterpreter() -> None:
+    done = run("", CORRUPT)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "pure caught\n"
 
 
-def test_a_subinterpreter_beside_the_main_interpreter_is_reported_why_not() -> None:
-    """The codecs refuse a second interpreter, so that the pure decoder cannot serve there."""
+def test_a_second_interpreter_is_refused_with_the_reason() -> None:
+    """The codecs refuse a second interpreter, so the pure decoder does not work there."""
     done = run(IMPORTING, IMPORTING)
     assert done.returncode != 0
     assert "the compiled record decoder works only in the main interpreter" in done.stderr
@@ -88,7 +88,7 @@ def test_the_module_can_be_imported_again_with_fresh_errors() -> None:
             del sys.modules[name]
     """)
     done = subprocess.run(
-        [sys.executable, "-c", script + DAMAGED],
+        [sys.executable, "-c", script + CORRUPT],
         capture_output=True,
         text=True,
         timeout=60,
@@ -98,7 +98,7 @@ def test_the_module_can_be_imported_again_with_fresh_errors() -> None:
     assert done.stdout == "compiled caught\n"
 
 
-def test_a_decoder_that_refuses_is_not_called_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusing_decoder_is_not_reported_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.import_module
 
     def refuse(name: str) -> object:

@@ -1,4 +1,4 @@
-"""Bodies that take long to decompress are decompressed in another thread than the event loop's."""
+"""Large bodies, which are decompressed in another thread than the event loop's."""
 
 import asyncio
 import gzip
@@ -29,9 +29,9 @@ from tests.support.record_encoder import (
 
 pytestmark = pytest.mark.fast
 
-PIECE, COUNT = AT_ONCE // 3, 4  # a record, and how many are in one body
+PIECE, COUNT = AT_ONCE // 3, 4  # the size of a record, and the records of a body
 EVERYTHING = 63
-DEADLINE = 30.0  # seconds: only a test that fails waits for so long
+DEADLINE = 30.0  # seconds, reached only by a failing test
 
 
 def large_rows(first: int = 0) -> list[Row]:
@@ -48,7 +48,7 @@ def by_java(first: int) -> bytes:
 
 
 def message_set(first: int, codec: int, magic: int, *, checked: bool = True) -> bytes:
-    """A wrapper; not `checked` is lz4 as old clients wrote it, with a wrong header checksum."""
+    """Return a wrapper. Without `checked`, it has the wrong lz4 checksum of old clients."""
     base = 0 if magic else first
     inner = b"".join(
         message(base + i, row.value, magic=magic) for i, row in enumerate(large_rows(first))
@@ -60,7 +60,7 @@ def message_set(first: int, codec: int, magic: int, *, checked: bool = True) -> 
 
 
 def slow_gzip(first: int) -> bytes:
-    """Much input, and not much that comes out of it."""
+    """Return a batch with a large compressed and a small decompressed size."""
     noise = bytes(i * i * 31 >> 3 & 0xFF for i in range(200_000))
     body = gzip.compress(
         b"".join(record(Row(first + i, noise), first, 0) for i in range(COUNT)), compresslevel=0
@@ -85,7 +85,7 @@ CASES = {
 
 
 class Cache(BodyCache):
-    """Knows which thread decompressed; a test may have that thread wait."""
+    """A body cache that records the decompressing threads, and lets a test block them."""
 
     def __init__(self, limit: int = 2**40) -> None:
         super().__init__(limit)
@@ -114,7 +114,7 @@ class Cache(BodyCache):
 
     @asynccontextmanager
     async def stopped(self) -> AsyncIterator[None]:
-        """A thread that decompresses waits until the block is left."""
+        """Block decompressing threads until the end of the block."""
         self.may_go_on.clear()
         try:
             yield
@@ -159,7 +159,7 @@ async def read(stream: Any) -> list[tuple[object, ...]]:
 
 
 async def in_parts(records: Any, parts: list[list[Any]]) -> None:
-    """As `chunks()` hands them out, each to a plain `for`."""
+    """Read parts like `chunks()`, each with a plain `for`."""
     more = True
     while more:
         await open_next(records)
@@ -171,7 +171,9 @@ async def in_parts(records: Any, parts: list[list[Any]]) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_records_one_by_one(decoder: ModuleType, cache: Cache, case: str) -> None:
+async def test_records_are_decompressed_off_the_loop(
+    decoder: ModuleType, cache: Cache, case: str
+) -> None:
     data = CASES[case](0) + CASES[case](COUNT)
     expected = list(map(seen, of(decoder, data)))
     assert len(expected) == 2 * COUNT
@@ -181,7 +183,9 @@ async def test_records_one_by_one(decoder: ModuleType, cache: Cache, case: str) 
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_evicted_and_decompressed_again(decoder: ModuleType, cache: Cache, case: str) -> None:
+async def test_evicted_bodies_are_decompressed_again_off_the_loop(
+    decoder: ModuleType, cache: Cache, case: str
+) -> None:
     expected = list(map(seen, of(decoder, CASES[case](0))))
     records = of(decoder, CASES[case](0), bodies=cache)
     got = []
@@ -194,7 +198,9 @@ async def test_evicted_and_decompressed_again(decoder: ModuleType, cache: Cache,
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_a_plain_for_gets_parts(decoder: ModuleType, cache: Cache, case: str) -> None:
+async def test_a_plain_for_iterates_over_parts(
+    decoder: ModuleType, cache: Cache, case: str
+) -> None:
     data = b"".join(CASES[case](COUNT * n) for n in range(3))
     parts: list[list[Any]] = []
     await in_parts(of(decoder, data, bodies=cache), parts)
@@ -203,8 +209,8 @@ async def test_a_plain_for_gets_parts(decoder: ModuleType, cache: Cache, case: s
     assert cache.on_loop == 0
 
 
-async def test_the_event_loop_runs_meanwhile(decoder: ModuleType, cache: Cache) -> None:
-    """The thread waits until a heartbeat was sent; on the loop that would never be."""
+async def test_the_event_loop_runs_during_decompression(decoder: ModuleType, cache: Cache) -> None:
+    """The thread waits for a heartbeat, which would never be sent while the loop is blocked."""
     beats = 0
 
     async def heartbeat() -> None:
@@ -221,13 +227,13 @@ async def test_the_event_loop_runs_meanwhile(decoder: ModuleType, cache: Cache) 
         assert beats == 10
 
 
-async def test_small_bodies_are_decompressed_at_once(decoder: ModuleType, cache: Cache) -> None:
+async def test_small_bodies_are_decompressed_on_the_loop(decoder: ModuleType, cache: Cache) -> None:
     data = b"".join(batch(rows(20, 20 * codec), codec=codec) for codec in (1, 2, 3, 4))
     assert len(await read(stream_of(decoder, of(decoder, data, bodies=cache)))) == 80
     assert len(cache.threads) == cache.on_loop == 4
 
 
-async def test_nobody_waits_for_what_is_passed_over(decoder: ModuleType, cache: Cache) -> None:
+async def test_skipped_bodies_are_not_decompressed(decoder: ModuleType, cache: Cache) -> None:
     data = large() + batch(rows(1, COUNT))
     read_on = of(decoder, data, bodies=cache, offset=COUNT)
     assert [results[0] for results in await read(stream_of(decoder, read_on))] == [COUNT]
@@ -237,7 +243,7 @@ async def test_nobody_waits_for_what_is_passed_over(decoder: ModuleType, cache: 
 # --- cancellation and close ----------------------------------------------------------------------
 
 
-async def test_a_cancelled_wait_loses_nothing(decoder: ModuleType, cache: Cache) -> None:
+async def test_a_cancelled_wait_loses_no_record(decoder: ModuleType, cache: Cache) -> None:
     records = of(decoder, large() + large(COUNT), bodies=cache)
     stream = stream_of(decoder, records)
     async with cache.stopped():
@@ -251,11 +257,11 @@ async def test_a_cancelled_wait_loses_nothing(decoder: ModuleType, cache: Cache)
             assert (records.next_offset, stream.last_offset) == (0, -1)
             assert not records.evict()
     assert [results[0] for results in await read(stream)] == list(range(2 * COUNT))
-    assert len(cache.threads) == 2  # the first one was joined
+    assert len(cache.threads) == 2  # the first thread was joined
     assert cache.on_loop == 0
 
 
-async def test_nobody_waits_and_the_thread_ends(decoder: ModuleType, cache: Cache) -> None:
+async def test_the_thread_ends_although_no_task_waits(decoder: ModuleType, cache: Cache) -> None:
     stream = stream_of(decoder, of(decoder, large(), bodies=cache))
     async with cache.stopped(), asyncio.TaskGroup() as group:
         task = group.create_task(anext(stream))
@@ -268,7 +274,9 @@ async def test_nobody_waits_and_the_thread_ends(decoder: ModuleType, cache: Cach
     assert len(cache.threads) == 1
 
 
-async def test_closed_while_the_thread_reads(decoder: ModuleType, cache: Cache) -> None:
+async def test_records_may_be_closed_while_the_thread_reads(
+    decoder: ModuleType, cache: Cache
+) -> None:
     data = bytearray(large() + large(COUNT))
     records = of(decoder, data, bodies=cache)
     stream = stream_of(decoder, records)
@@ -278,7 +286,7 @@ async def test_closed_while_the_thread_reads(decoder: ModuleType, cache: Cache) 
         records.close()
         records.close()
         with pytest.raises(BufferError):
-            data.append(0)  # the thread reads from it
+            data.append(0)  # the thread reads from the buffer
         assert list(records) == []
         assert not records.paused
     assert waiting.result() is None
@@ -306,7 +314,9 @@ async def test_tables_wait_for_the_thread(decoder: ModuleType, cache: Cache) -> 
     assert cache.on_loop == 0
 
 
-async def test_who_is_not_cooperative_is_refused(decoder: ModuleType, cache: Cache) -> None:
+async def test_direct_reads_during_decompression_are_refused(
+    decoder: ModuleType, cache: Cache
+) -> None:
     records = of(decoder, large(), bodies=cache)
     async with asyncio.TaskGroup() as group, cache.stopped():
         group.create_task(cache.prepare(records))
@@ -321,7 +331,7 @@ async def test_who_is_not_cooperative_is_refused(decoder: ModuleType, cache: Cac
 # --- several readers ------------------------------------------------------------------------------
 
 
-async def test_readers_that_evict_each_other(decoder: ModuleType) -> None:
+async def test_readers_that_evict_each_other_make_progress(decoder: ModuleType) -> None:
     cache = Cache(limit=1)
     streams = [stream_of(decoder, of(decoder, large(), bodies=cache)) for _ in range(3)]
     async with asyncio.timeout(DEADLINE), asyncio.TaskGroup() as group:
@@ -331,7 +341,7 @@ async def test_readers_that_evict_each_other(decoder: ModuleType) -> None:
     assert cache.on_loop == 0
 
 
-async def test_one_body_at_a_time(decoder: ModuleType, cache: Cache) -> None:
+async def test_bodies_are_decompressed_one_at_a_time(decoder: ModuleType, cache: Cache) -> None:
     streams = [stream_of(decoder, of(decoder, large(), bodies=cache)) for _ in range(3)]
     async with asyncio.TaskGroup() as group, cache.stopped():
         tasks = [group.create_task(anext(stream)) for stream in streams]
@@ -343,10 +353,12 @@ async def test_one_body_at_a_time(decoder: ModuleType, cache: Cache) -> None:
     assert [task.result().offset for task in tasks] == [0, 0, 0]
 
 
-# --- what goes wrong ------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------
 
 
-async def test_damage_is_raised_to_who_reads(decoder: ModuleType, cache: Cache) -> None:
+async def test_corruption_in_the_thread_is_raised_by_the_reader(
+    decoder: ModuleType, cache: Cache
+) -> None:
     body = bytearray(compress(1, bytes(2 * AT_ONCE)))
     body[-8] ^= 1  # of the checksum
     bad = batch(bytes(body), base=1, codec=1, count=1)
@@ -362,7 +374,7 @@ async def test_damage_is_raised_to_who_reads(decoder: ModuleType, cache: Cache) 
     assert cache.on_loop == 0
 
 
-async def test_a_false_size_is_found_out(decoder: ModuleType, cache: Cache) -> None:
+async def test_a_wrong_declared_size_is_detected(decoder: ModuleType, cache: Cache) -> None:
     body = bytearray(compress(1, bytes(2 * AT_ONCE)))
     body[-4:] = (1000).to_bytes(4, "little")
     records = of(decoder, batch(bytes(body), codec=1, count=1), bodies=cache)
@@ -373,7 +385,7 @@ async def test_a_false_size_is_found_out(decoder: ModuleType, cache: Cache) -> N
         await read(stream_of(decoder, records))
 
 
-async def test_what_is_not_the_fault_of_the_bytes(
+async def test_other_errors_than_corruption_lose_no_record(
     decoder: ModuleType, cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = stream_of(decoder, of(decoder, large(), bodies=cache))
@@ -391,14 +403,16 @@ async def test_what_is_not_the_fault_of_the_bytes(
 # --- others ---------------------------------------------------------------------------------------
 
 
-def test_a_plain_for_without_a_loop(decoder: ModuleType, cache: Cache) -> None:
+def test_a_plain_for_without_an_event_loop_decompresses_directly(
+    decoder: ModuleType, cache: Cache
+) -> None:
     """A plain `for` has no task that could wait."""
     records = of(decoder, large() + large(COUNT), bodies=cache)
     assert [record.offset for record in records] == list(range(2 * COUNT))
     assert len(cache.threads) == cache.on_loop == 2
 
 
-async def test_without_a_cache(decoder: ModuleType) -> None:
+async def test_large_bodies_are_read_without_a_cache(decoder: ModuleType) -> None:
     assert len(await read(stream_of(decoder, of(decoder, large())))) == COUNT
 
 
@@ -410,7 +424,7 @@ def test_a_simulation_has_no_threads(decoder: ModuleType, cache: Cache) -> None:
     assert len(cache.threads) == cache.on_loop == 1
 
 
-async def test_opened_again_and_again(decoder: ModuleType, cache: Cache) -> None:
+async def test_open_next_can_be_called_repeatedly(decoder: ModuleType, cache: Cache) -> None:
     records = of(decoder, large() + batch(rows(2, COUNT)), bodies=cache)
     got: list[int] = []
     for _ in range(COUNT + 2):

@@ -1,4 +1,4 @@
-"""Exits from an `async for`, as its iterator sees them."""
+"""Exits from an `async for`, as reported to its iterator."""
 
 import asyncio
 import gc
@@ -37,7 +37,7 @@ class Numbers:
 
 
 class Iteration:
-    """Keeps what loops report."""
+    """An iteration that stores the reports of loops."""
 
     def __init__(self, reports: list[str] | None = None) -> None:
         self.reports = [] if reports is None else reports
@@ -59,7 +59,7 @@ async def by_break(loop: Any) -> None:
         break
 
 
-async def by_break_behind_a_finally(loop: Any) -> None:
+async def by_break_after_a_finally(loop: Any) -> None:
     async for _ in loop:
         try:
             break
@@ -209,7 +209,7 @@ async def by_hand(loop: Any) -> None:
 LEAVES: dict[str, list[Callable[[Any], Any]]] = {
     "break": [
         by_break,
-        by_break_behind_a_finally,
+        by_break_after_a_finally,
         by_break_out_of_a_block,
         by_return,
         by_return_of_a_call,
@@ -238,18 +238,18 @@ LEAVES: dict[str, list[Callable[[Any], Any]]] = {
     [(how, leave) for how, leaves in LEAVES.items() for leave in leaves],
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )
-async def test_it_reports_how_it_was_left(
+async def test_a_loop_reports_how_it_was_left(
     how: str, leave: Callable[[Any], Any], decoder: ModuleType
 ) -> None:
     reports: list[str] = []
     loop = decoder.Loop(Numbers(), Iteration(reports))
     await leave(loop)
     assert set(reports) == {how}
-    del loop  # nothing was asked of it
+    del loop  # the loop is dropped
     assert set(reports) == {how}
 
 
-async def test_a_statement_begins_once(decoder: ModuleType) -> None:
+async def test_an_async_for_statement_begins_once(decoder: ModuleType) -> None:
     iteration = Iteration()
     with pytest.raises(KeyError):
         async for _ in _only(decoder.Loop(Numbers(), iteration)):
@@ -257,7 +257,7 @@ async def test_a_statement_begins_once(decoder: ModuleType) -> None:
     assert iteration.begun == 1
 
 
-async def test_a_statement_begins_again_when_requested(decoder: ModuleType) -> None:
+async def test_an_async_for_statement_begins_again_on_request(decoder: ModuleType) -> None:
     reports: list[str] = []
     parent = Iteration(reports)
     begun: list[int] = []
@@ -293,7 +293,7 @@ async def each(loop: Any) -> AsyncGenerator[int, None]:
 
 
 @pytest.mark.parametrize("form", ["by hand", "generator"])
-async def test_each_task_that_asks_begins(decoder: ModuleType, form: str) -> None:
+async def test_each_requesting_task_begins(decoder: ModuleType, form: str) -> None:
     iteration = Iteration()
     loop = decoder.Loop(Numbers(), iteration)
     numbers = loop if form == "by hand" else each(loop)
@@ -312,7 +312,7 @@ async def test_each_task_that_asks_begins(decoder: ModuleType, form: str) -> Non
 
 
 @pytest.mark.parametrize("form", ["by hand", "generator"])
-async def test_a_task_begins_again_when_requested(decoder: ModuleType, form: str) -> None:
+async def test_a_task_begins_again_on_request(decoder: ModuleType, form: str) -> None:
     iteration = Iteration()
     loop = decoder.Loop(Numbers(), iteration)
     numbers = loop if form == "by hand" else each(loop)
@@ -334,7 +334,7 @@ def test_without_an_event_loop_each_request_begins(decoder: ModuleType) -> None:
     assert iteration.begun == 2
 
 
-async def test_a_loop_does_not_keep_the_task_that_asked(decoder: ModuleType) -> None:
+async def test_a_loop_does_not_keep_its_task_alive(decoder: ModuleType) -> None:
     loop = decoder.Loop(Numbers(), Iteration())
 
     tasks: list[weakref.ref[Any]] = []
@@ -359,14 +359,14 @@ class _Once:
 
 
 def _only(loop: Any) -> Any:
-    """Something whose iterator is that loop, and not another one over the same source."""
+    """Return an iterable whose iterator is that loop, and not another one over the same source."""
     return _Once(loop)
 
 
-async def test_it_iterates(decoder: ModuleType) -> None:
+async def test_a_loop_is_an_iterator(decoder: ModuleType) -> None:
     loop = decoder.Loop(Numbers(), Iteration())
     assert [await anext(loop) for _ in range(3)] == [0, 1, 2]
-    async for number in loop:  # goes on
+    async for number in loop:  # continues the iteration
         assert number == 3
         break
 
@@ -385,7 +385,7 @@ async def test_an_error_in_begin_reaches_the_reader(decoder: ModuleType) -> None
     assert source.last == -1
 
 
-async def test_an_error_in_a_report_hides_nothing(
+async def test_an_error_in_a_report_does_not_replace_the_error_of_the_loop(
     decoder: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[object] = []
@@ -397,12 +397,12 @@ async def test_an_error_in_a_report_hides_nothing(
     assert seen == [ZeroDivisionError]
 
 
-async def test_a_source_must_be_one(decoder: ModuleType) -> None:
+async def test_a_source_must_be_an_async_iterator(decoder: ModuleType) -> None:
     with pytest.raises(TypeError, match="async iterator, not int"):
         decoder.Loop(3, Iteration())
 
 
-async def test_it_is_garbage_with_what_it_belongs_to(decoder: ModuleType) -> None:
+async def test_a_cycle_through_the_source_is_collected(decoder: ModuleType) -> None:
     source = Numbers()
     source.loop = decoder.Loop(source, Iteration())  # type: ignore[attr-defined]
     gone = weakref.ref(source)
@@ -411,6 +411,6 @@ async def test_it_is_garbage_with_what_it_belongs_to(decoder: ModuleType) -> Non
     assert gone() is None
 
 
-def test_every_decoder_has_it() -> None:
+def test_every_decoder_has_loop() -> None:
     for name in decoding.available():
         assert hasattr(decoding.load(name)[1], "Loop")

@@ -47,7 +47,7 @@ async def values(stream: Any) -> list[Any]:
 
 
 class Failing:
-    """A deserializer that fails for some values, some times."""
+    """A deserializer that fails for one value a number of times."""
 
     def __init__(self, bad: bytes, error: BaseException, times: int = 1000) -> None:
         self.bad, self.error, self.times = bad, error, times
@@ -61,7 +61,7 @@ class Failing:
         return int(data)
 
 
-async def test_deserializers_make_messages(decoder: ModuleType) -> None:
+async def test_deserializers_create_messages(decoder: ModuleType) -> None:
     stream = stream_of(decoder, numbered(2), key=bytes.decode, value=int)
     first, second = [message async for message in stream]
     assert (first.topic, first.partition, first.offset, first.timestamp) == ("t", 3, 0, 1.7e12)
@@ -70,7 +70,7 @@ async def test_deserializers_make_messages(decoder: ModuleType) -> None:
     assert (first.headers, first.timestamp_type) == ((), 0)
 
 
-async def test_without_deserializers_records_stay_records(decoder: ModuleType) -> None:
+async def test_records_without_deserializers_are_delivered_unchanged(decoder: ModuleType) -> None:
     stream = stream_of(decoder)
     assert {type(item) async for item in stream} == {decoder.Record}
 
@@ -81,7 +81,7 @@ async def test_nulls_are_not_deserialized(decoder: ModuleType) -> None:
     assert (message.key, message.value) == (None, None)
 
 
-async def test_a_function_may_take_the_record(decoder: ModuleType) -> None:
+async def test_a_deserializer_may_take_the_record(decoder: ModuleType) -> None:
     stream = stream_of(decoder, value=lambda record: record.offset + 100, value_takes_record=True)
     assert await values(stream) == [100, 101, 102, 103, 104, 105]
 
@@ -97,7 +97,7 @@ async def test_awaitables_are_awaited(decoder: ModuleType, part: str) -> None:
     assert [getattr(message, part) async for message in stream] == expected
 
 
-async def test_a_future_is_awaited_too(decoder: ModuleType) -> None:
+async def test_a_future_is_awaited(decoder: ModuleType) -> None:
     def future(data: bytes) -> Awaitable[int]:
         made: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         made.get_loop().call_soon(made.set_result, int(data))
@@ -121,7 +121,7 @@ async def test_a_record_is_undelivered_while_its_message_is_awaited(decoder: Mod
     assert not stream.is_waiting
 
 
-async def test_a_cancelled_wait_loses_nothing(decoder: ModuleType) -> None:
+async def test_a_cancelled_wait_loses_no_record(decoder: ModuleType) -> None:
     async def slow(data: bytes) -> int:
         await asyncio.sleep(0.001 if slow_at and int(data) in slow_at else 0)
         slow_at.discard(int(data))
@@ -170,7 +170,7 @@ async def test_closed_records_are_not_delivered_after_a_wait(decoder: ModuleType
     assert await values(stream) == [0, 1, 50, 51]
 
 
-async def test_records_that_a_deserializer_closes(decoder: ModuleType) -> None:
+async def test_a_deserializer_may_close_its_records(decoder: ModuleType) -> None:
     def lose(data: bytes) -> int:
         if data == b"2":
             assert stream.current is not None
@@ -196,7 +196,7 @@ async def test_an_error_is_raised_and_the_next_record_follows(decoder: ModuleTyp
 
 
 @pytest.mark.parametrize("error", [Retriable(), asyncio.CancelledError(), KeyboardInterrupt()])
-async def test_after_a_temporary_error_the_record_is_tried_again(
+async def test_a_record_is_retried_after_a_temporary_error(
     decoder: ModuleType, error: BaseException
 ) -> None:
     stream = stream_of(decoder, value=Failing(b"2", error, times=2))
@@ -207,7 +207,7 @@ async def test_after_a_temporary_error_the_record_is_tried_again(
     assert await values(stream) == [2, 3, 4, 5]
 
 
-async def test_an_awaitable_may_fail_too(decoder: ModuleType) -> None:
+async def test_an_awaitable_may_fail(decoder: ModuleType) -> None:
     failing = Failing(b"2", ValueError("no"))
 
     async def later(data: bytes) -> int:
@@ -252,7 +252,7 @@ async def test_a_policy_skips_unreadable_records(
     stream = stream_of(decoder, value=later if waits else failing)
     stream.unreadable = skip
     assert await values(stream) == [i for i in range(COUNT) if i != int(bad)]
-    assert skipped == [("no", int(bad))]  # and it is undelivered meanwhile
+    assert skipped == [("no", int(bad))]  # the record is undelivered meanwhile
 
 
 async def test_a_policy_that_was_cancelled_is_applied_again(decoder: ModuleType) -> None:
@@ -280,7 +280,7 @@ async def test_a_policy_may_raise_the_error(decoder: ModuleType) -> None:
     assert await values(stream) == [1, 2, 3, 4, 5]
 
 
-async def test_a_policy_for_corrupt_batches(decoder: ModuleType) -> None:
+async def test_a_policy_may_skip_corrupt_batches(decoder: ModuleType) -> None:
     broken = bytearray(numbered(2, 6))
     broken[-1] ^= 1
     errors: list[int] = []
@@ -329,7 +329,7 @@ async def test_interceptors_see_each_record_once(decoder: ModuleType) -> None:
         lambda record: type(record)(record.topic, record.partition, record.offset + 1),
     ],
 )
-async def test_a_wrong_interceptor_changes_nothing(
+async def test_a_wrong_interceptor_changes_no_record(
     decoder: ModuleType, wrong: Callable[[Any], Any]
 ) -> None:
     failures: list[int] = []
@@ -345,7 +345,7 @@ async def test_a_wrong_interceptor_changes_nothing(
 # --- limits and many at once ---------------------------------------------------------------------
 
 
-async def test_no_more_records_than_remain(decoder: ModuleType) -> None:
+async def test_the_remaining_count_limits_the_records(decoder: ModuleType) -> None:
     asked: list[int] = []
     answers = [decoder.Records(numbered(), topic="t", partition=0)]
 
@@ -359,10 +359,10 @@ async def test_no_more_records_than_remain(decoder: ModuleType) -> None:
     assert asked == [4, 0]
 
 
-async def test_many_items_are_taken_at_once(decoder: ModuleType) -> None:
+async def test_take_appends_many_items(decoder: ModuleType) -> None:
     stream = stream_of(decoder, numbered(4), numbered(4, 4), value=int)
     items: list[Any] = []
-    assert stream.take(items, 10) == 0  # there are no records yet
+    assert stream.take(items, 10) == 0  # no record is available yet
     items.append(await anext(stream))
     assert stream.take(items, 2) == 2
     assert stream.take(items, 10) == 1
@@ -373,7 +373,7 @@ async def test_many_items_are_taken_at_once(decoder: ModuleType) -> None:
     assert stream.last_offset == 7
 
 
-async def test_a_take_ends_before_an_error(decoder: ModuleType) -> None:
+async def test_take_ends_before_an_error(decoder: ModuleType) -> None:
     failing = Failing(b"3", ValueError("no"))
     stream = stream_of(decoder, value=failing)
     items: list[Any] = [await anext(stream)]
@@ -388,7 +388,7 @@ async def test_a_take_ends_before_an_error(decoder: ModuleType) -> None:
     assert failing.calls.count(b"3") == 1
 
 
-async def test_a_take_ends_before_an_awaitable(decoder: ModuleType) -> None:
+async def test_take_ends_before_an_awaitable(decoder: ModuleType) -> None:
     calls: list[bytes] = []
 
     async def later() -> int:
@@ -408,7 +408,7 @@ async def test_a_take_ends_before_an_awaitable(decoder: ModuleType) -> None:
     assert calls.count(b"2") == 1
 
 
-async def test_an_awaitable_that_nobody_awaits_is_closed(decoder: ModuleType) -> None:
+async def test_an_unawaited_coroutine_is_closed(decoder: ModuleType) -> None:
     async def later(data: bytes) -> int:
         return int(data)
 
@@ -424,7 +424,7 @@ async def test_an_awaitable_that_nobody_awaits_is_closed(decoder: ModuleType) ->
         gc.collect()
 
 
-async def test_a_take_keeps_to_the_deadline_and_the_limit(decoder: ModuleType) -> None:
+async def test_take_respects_the_deadline_and_the_limit(decoder: ModuleType) -> None:
     stream = stream_of(decoder, value=int)
     items: list[Any] = [await anext(stream)]
     stream.deadline = 0.0
@@ -435,7 +435,7 @@ async def test_a_take_keeps_to_the_deadline_and_the_limit(decoder: ModuleType) -
     assert stream.remaining == 0
 
 
-async def test_a_take_leaves_corrupt_records_to_the_next_request(decoder: ModuleType) -> None:
+async def test_take_leaves_corrupt_records_to_the_next_request(decoder: ModuleType) -> None:
     broken = bytearray(numbered(2, 6))
     broken[-1] ^= 1
     stream = stream_of(decoder, numbered() + bytes(broken), value=int)
@@ -461,7 +461,7 @@ def test_messages_are_compared_by_their_contents(decoder: ModuleType) -> None:
     assert len({message_of(decoder), message_of(decoder)}) == 1
 
 
-def test_a_message_does_not_change(decoder: ModuleType) -> None:
+def test_a_message_is_immutable(decoder: ModuleType) -> None:
     message = message_of(decoder)
     with pytest.raises(AttributeError):
         message.value = 2
@@ -550,7 +550,7 @@ def test_messages_of_subclasses_in_cycles_are_collected(decoder: ModuleType) -> 
     assert gone() is None
 
 
-def test_the_collector_visits_no_message_of_bytes() -> None:
+def test_the_garbage_collector_visits_no_message_of_bytes() -> None:
     if decoding.name != "compiled":
         pytest.skip("the pure decoder has ordinary objects")
     [record] = decoding.Records(batch(rows(1)), topic="t", partition=3)
@@ -560,7 +560,7 @@ def test_the_collector_visits_no_message_of_bytes() -> None:
     assert gc.is_tracked(decoding.Message(record, {"key": 1}, b"value"))
 
 
-async def test_the_collector_visits_no_message_of_a_subclass_without_attributes() -> None:
+async def test_the_garbage_collector_skips_subclasses_without_attributes() -> None:
     if decoding.name != "compiled":
         pytest.skip("the pure decoder has ordinary objects")
 
@@ -588,8 +588,8 @@ async def test_the_record_of_a_message_is_complete(decoder: ModuleType) -> None:
     assert (message.headers, message.timestamp) == (record.headers, record.timestamp)
 
 
-async def test_the_record_of_a_message_outlives_it(decoder: ModuleType) -> None:
-    """Parts of a message are used again only after its record is gone, too."""
+async def test_the_record_of_a_message_outlives_the_message(decoder: ModuleType) -> None:
+    """Parts of a message are reused only after its record is released."""
     data = batch(rows(300))
     stream = stream_of(decoder, data, value=bytes)
     retained = [message.record async for message in stream]
@@ -598,8 +598,8 @@ async def test_the_record_of_a_message_outlives_it(decoder: ModuleType) -> None:
     assert [message.record for message in again] == retained
 
 
-async def test_few_of_the_messages_that_a_list_leaves_are_kept() -> None:
-    """Later messages use them again, within a limit of memory."""
+async def test_the_memory_of_released_messages_is_limited() -> None:
+    """Later messages reuse the memory of released ones, within a limit."""
     if decoding.name != "compiled":
         pytest.skip("the pure decoder uses no message again")
 
@@ -615,8 +615,8 @@ async def test_few_of_the_messages_that_a_list_leaves_are_kept() -> None:
     assert retained_bytes < 4 * 2**20
 
 
-async def test_messages_outlive_each_other(decoder: ModuleType) -> None:
-    """Their memory is used again, and never too early."""
+async def test_retained_messages_keep_their_values(decoder: ModuleType) -> None:
+    """The memory of messages is reused, and never too early."""
     stream = stream_of(decoder, batch(rows(2000)), value=bytes)
     retained = [message async for message in stream if message.offset % 3 == 0]
     del stream

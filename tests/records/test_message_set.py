@@ -16,7 +16,7 @@ def inner(count: int, first: int = 0, *, magic: int = 1) -> bytes:
     )
 
 
-def test_messages_of_magic_0_have_no_time(decoder: ModuleType) -> None:
+def test_messages_of_magic_0_have_no_timestamp(decoder: ModuleType) -> None:
     data = message(7, b"v", key=None, magic=0) + message(9, None, magic=0)
     record, two = read(decoder, data)
     assert (record.offset, record.key, record.value, record.headers) == (7, None, b"v", ())
@@ -24,7 +24,7 @@ def test_messages_of_magic_0_have_no_time(decoder: ModuleType) -> None:
     assert (record.timestamp, record.timestamp_type) == (-1, -1)
 
 
-def test_messages_of_magic_1_have_a_time_of_either_kind(decoder: ModuleType) -> None:
+def test_messages_of_magic_1_have_a_timestamp_of_either_type(decoder: ModuleType) -> None:
     data = message(0, timestamp=5) + message(1, timestamp=6, attributes=8)
     assert [(f.timestamp, f.timestamp_type) for f in read(decoder, data)] == [(5, 0), (6, 1)]
 
@@ -59,18 +59,18 @@ def test_offsets_in_a_wrapper_of_magic_0_are_absolute(decoder: ModuleType) -> No
     ]
 
 
-def test_append_time_of_a_wrapper_is_that_of_all_its_messages(decoder: ModuleType) -> None:
+def test_the_append_time_of_a_wrapper_applies_to_all_its_messages(decoder: ModuleType) -> None:
     data = wrapper(inner(2), 1, attributes=8, timestamp=999)
     assert {(f.timestamp, f.timestamp_type) for f in read(decoder, data)} == {(999, 1)}
 
 
-def test_snappy_of_java_clients_in_a_wrapper(decoder: ModuleType) -> None:
+def test_snappy_of_java_clients_is_read_in_a_wrapper(decoder: ModuleType) -> None:
     data = wrapper(b"", 2, codec=2, value=xerial(inner(3), block=40))
     assert offsets(decoder, data) == [0, 1, 2]
 
 
 def broken_header_checksum(data: bytes) -> bytes:
-    """As old clients computed it: over the frame's magic bytes, too."""
+    """Return lz4 with the header checksum of old clients, which includes the magic bytes."""
     frame = bytearray(cramjam.lz4.compress(data))
     end = 6 + (8 if frame[4] & 8 else 0)
     right = frame[end]
@@ -79,7 +79,7 @@ def broken_header_checksum(data: bytes) -> bytes:
     return bytes(frame)
 
 
-def test_lz4_of_old_clients_is_read_although_its_header_checksum_is_wrong(
+def test_lz4_with_the_wrong_header_checksum_of_old_clients_is_read(
     decoder: ModuleType,
 ) -> None:
     data = inner(3, 5, magic=0)
@@ -88,14 +88,14 @@ def test_lz4_of_old_clients_is_read_although_its_header_checksum_is_wrong(
     assert offsets(decoder, wrapper(data, 7, codec=3, magic=0)) == [5, 6, 7]
 
 
-def test_formats_may_follow_each_other_in_one_set(decoder: ModuleType) -> None:
+def test_a_set_may_contain_several_formats(decoder: ModuleType) -> None:
     data = message(0, magic=0) + message(1) + wrapper(inner(3), 4) + batch(rows(2, 5))
     records = read(decoder, data)
     assert [f.offset for f in records] == list(range(7))
     assert records.next_offset == 7
 
 
-def test_a_cut_message_ends_the_iteration_quietly(decoder: ModuleType) -> None:
+def test_a_truncated_message_ends_the_iteration(decoder: ModuleType) -> None:
     part = wrapper(inner(3), 4)
     for cut in range(1, len(part)):
         records = read(decoder, message(1) + part[:cut])

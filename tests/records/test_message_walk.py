@@ -178,7 +178,7 @@ class Walk:
         self.pass_record(partition, message.offset, "delivered")
 
     def request(self) -> None:
-        """Note that a request acknowledges the record whose error was raised."""
+        """Store that a request acknowledges the record whose error was raised."""
         if self.raised is not None:
             self.pass_record(*self.raised, "raised")
             self.raised = None
@@ -191,7 +191,7 @@ class Walk:
     # --- steps -----------------------------------------------------------------------------------
 
     async def next(self) -> bool:
-        """Ask for the next message; return whether the stream has ended."""
+        """Request the next message, and return whether the stream has ended."""
         self.request()
         try:
             self.deliver(await anext(self.stream))
@@ -232,13 +232,13 @@ class Walk:
             self.deliver(item)
 
     def lose(self) -> None:
-        """Lose the partition, and get it back: the records are fetched again."""
+        """Lose the partition and get it again, with its records fetched again."""
         current = self.current
         if current is None or current.closed:
             return
         partition = self.partitions[current.partition]
         if self.raised is not None and self.raised[0] is partition:
-            return  # that error would be raised again
+            return  # the error would be raised again
         current.close()
         self.sets.append(self.records_of(partition))
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.fast
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_batches_written_by_aiokafka(decoder: ModuleType, codec: int) -> None:
+def test_batches_written_by_aiokafka_are_read(decoder: ModuleType, codec: int) -> None:
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=codec,
@@ -35,12 +35,14 @@ def test_batches_written_by_aiokafka(decoder: ModuleType, codec: int) -> None:
 @pytest.mark.parametrize(
     ("magic", "codec"), [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (1, 3)]
 )
-def test_message_sets_written_by_aiokafka(decoder: ModuleType, magic: int, codec: int) -> None:
+def test_message_sets_written_by_aiokafka_are_read(
+    decoder: ModuleType, magic: int, codec: int
+) -> None:
     builder = LegacyRecordBatchBuilder(magic=magic, compression_type=codec, batch_size=1 << 20)
     for i in range(20):
         builder.append(i, 1000 + i, b"k%d" % i, b"v" * i)
     data = bytearray(builder.build())
-    if codec:  # the broker writes the offset of the last one into the wrapper
+    if codec:  # the broker writes the offset of the last message into the wrapper
         data[0:8] = (19).to_bytes(8, "big")
     results = list(read(decoder, data))
     assert [(f.offset, f.key, f.value) for f in results] == [
@@ -49,8 +51,8 @@ def test_message_sets_written_by_aiokafka(decoder: ModuleType, magic: int, codec
     assert results[3].timestamp == (1003 if magic else -1)
 
 
-@pytest.mark.parametrize("codec", [0, 1])  # the other ones need packages of its own
-def test_batches_written_by_kafka_python(decoder: ModuleType, codec: int) -> None:
+@pytest.mark.parametrize("codec", [0, 1])  # the other codecs need further packages
+def test_batches_written_by_kafka_python_are_read(decoder: ModuleType, codec: int) -> None:
     records = pytest.importorskip("kafka.record.default_records")
     builder = records.DefaultRecordBatchBuilder(2, codec, False, -1, -1, -1, 1 << 20)
     for i in range(50):
@@ -58,7 +60,7 @@ def test_batches_written_by_kafka_python(decoder: ModuleType, codec: int) -> Non
     assert offsets(decoder, builder.build()) == list(range(50))
 
 
-def test_what_we_write_for_the_tests_is_read_by_aiokafka() -> None:
+def test_batches_of_the_test_encoder_are_read_by_aiokafka() -> None:
     from aiokafka.record.memory_records import MemoryRecords
 
     result = MemoryRecords(batch(rows(5))).next_batch()

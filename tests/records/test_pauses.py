@@ -1,4 +1,4 @@
-"""A reader that never waits lets the event loop run: after many records, or much decompressed."""
+"""Pauses of a reader without waits, after many records or much decompression."""
 
 import asyncio
 from types import ModuleType
@@ -24,7 +24,7 @@ def stream_of(decoder: ModuleType, data: bytes, **options: Any) -> Any:
 
 
 def large_batches(count: int) -> bytes:
-    """Each of one record, of some kilobytes that make some megabytes."""
+    """Return batches of one record each, small if compressed and large if decompressed."""
     return b"".join(batch([Row(i, bytes(LARGE))], codec=4) for i in range(count))
 
 
@@ -33,7 +33,7 @@ async def turns_while(reading: Any) -> tuple[int, Any]:
     turns = 0
 
     async def read() -> Any:
-        await asyncio.sleep(0)  # an eager task begins within create_task
+        await asyncio.sleep(0)  # an eager task starts within create_task
         return await reading
 
     async with asyncio.TaskGroup() as group:
@@ -48,13 +48,13 @@ async def offsets(stream: Any) -> list[int]:
     return [result.offset async for result in stream]
 
 
-async def test_much_that_is_decompressed(decoder: ModuleType) -> None:
+async def test_a_reader_pauses_after_much_decompression(decoder: ModuleType) -> None:
     turns, read = await turns_while(offsets(stream_of(decoder, large_batches(8))))
     assert read == list(range(8))
     assert turns >= 8
 
 
-async def test_many_records_of_one_set(decoder: ModuleType) -> None:
+async def test_a_reader_pauses_after_many_records_of_one_set(decoder: ModuleType) -> None:
     data = batch(rows(3 * RECORDS_BETWEEN_PAUSES + 5, size=1))
     turns, read = await turns_while(offsets(stream_of(decoder, data)))
     assert read == list(range(3 * RECORDS_BETWEEN_PAUSES + 5))
@@ -63,7 +63,7 @@ async def test_many_records_of_one_set(decoder: ModuleType) -> None:
     assert few < 4
 
 
-async def test_batches_without_a_record_that_is_wanted(decoder: ModuleType) -> None:
+async def test_a_reader_pauses_between_skipped_batches(decoder: ModuleType) -> None:
     """The headers of these batches reach beyond the requested offset, their records do not."""
     body = compress(4, record(Row(0, bytes(LARGE)), 0, 0))
     data = b"".join(
@@ -75,7 +75,7 @@ async def test_batches_without_a_record_that_is_wanted(decoder: ModuleType) -> N
     assert turns >= 8
 
 
-async def test_who_is_cancelled_at_a_pause_loses_nothing(decoder: ModuleType) -> None:
+async def test_a_cancellation_at_a_pause_loses_no_record(decoder: ModuleType) -> None:
     stream = stream_of(decoder, large_batches(4))
     read: list[int] = []
 
@@ -91,14 +91,14 @@ async def test_who_is_cancelled_at_a_pause_loses_nothing(decoder: ModuleType) ->
             task.cancel()
             cancelled += 1
     assert read == [0, 1, 2, 3]
-    assert cancelled >= 2  # an eager task reads one more before it is cancelled
+    assert cancelled >= 2  # an eager task reads another record before it is cancelled
 
 
-async def test_at_a_pause_it_belongs_to_one_task(decoder: ModuleType) -> None:
+async def test_a_second_task_is_refused_at_a_pause(decoder: ModuleType) -> None:
     stream = stream_of(decoder, large_batches(3))
     await anext(stream)
     step = stream.__anext__().__await__()
-    assert step.send(None) is None  # as asyncio.sleep(0)
+    assert step.send(None) is None  # like asyncio.sleep(0)
     with pytest.raises(RuntimeError, match="another task already waits"):
         await anext(stream)
     with pytest.raises(StopIteration) as caught:
@@ -107,7 +107,7 @@ async def test_at_a_pause_it_belongs_to_one_task(decoder: ModuleType) -> None:
     assert (await anext(stream)).offset == 2
 
 
-async def test_after_a_pause_the_deadline_is_looked_at_again(decoder: ModuleType) -> None:
+async def test_the_deadline_is_checked_after_a_pause(decoder: ModuleType) -> None:
     now, asked = 0.0, 0
     result = decoder.Records(large_batches(3), topic="t", partition=0)
 
@@ -127,7 +127,7 @@ async def test_after_a_pause_the_deadline_is_looked_at_again(decoder: ModuleType
     assert caught.value.value.offset == 1
 
 
-async def test_who_takes_tables_pauses_between_them(decoder: ModuleType) -> None:
+async def test_a_reader_of_tables_pauses_between_them(decoder: ModuleType) -> None:
     result = decoder.Records(large_batches(2), topic="t", partition=0)
     next(result)
     assert result.worked > LARGE

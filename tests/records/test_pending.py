@@ -79,7 +79,7 @@ async def later(data: bytes) -> int:
 
 
 async def test_a_skipped_corrupt_batch_skips_no_pending_record(decoder: ModuleType) -> None:
-    """The pending record waits in a parked chunk; the batch is one of another partition."""
+    """The pending record is in a parked chunk, and the corrupt batch in another partition."""
     readers = Readers(decoder, value=Failing(b"0", Retriable(), times=1))
     parked = readers.add(0)
     readers.add(10, broken=True)
@@ -99,7 +99,7 @@ async def test_a_skipped_corrupt_batch_skips_no_pending_record(decoder: ModuleTy
 
 
 async def test_a_message_is_not_delivered_for_another_partition(decoder: ModuleType) -> None:
-    """The records of the message are gone, and others may have their address."""
+    """The records of the message are freed, and other records may have their address."""
 
     async def lose(data: bytes) -> object:
         if (stream := readers.stream).current.partition == 0:
@@ -125,7 +125,7 @@ async def test_a_message_is_not_delivered_for_another_partition(decoder: ModuleT
     assert [message.partition for message in messages] == list(range(1, 50))
 
 
-async def test_a_policy_is_applied_once_though_the_records_are_parked(decoder: ModuleType) -> None:
+async def test_a_policy_is_applied_once_to_parked_records(decoder: ModuleType) -> None:
     readers = Readers(decoder, value=Failing(b"0", ValueError("no")))
     parked = readers.add(0)
     readers.add(10)
@@ -134,7 +134,7 @@ async def test_a_policy_is_applied_once_though_the_records_are_parked(decoder: M
     async def skip(error: Exception) -> None:
         await asyncio.sleep(0)
         errors.append(error)
-        readers.stream.deadline = 0.0  # as `Stream.hold` does
+        readers.stream.deadline = 0.0  # like `Stream.hold`
 
     readers.stream.unreadable = skip
     assert (await anext(readers.stream)).value == 10
@@ -146,7 +146,7 @@ async def test_a_policy_is_applied_once_though_the_records_are_parked(decoder: M
     assert len(errors) == 1
 
 
-async def test_an_error_is_raised_once_though_the_records_are_parked(decoder: ModuleType) -> None:
+async def test_an_error_is_raised_once_for_parked_records(decoder: ModuleType) -> None:
     readers = Readers(decoder, value=Failing(b"0", ValueError("no")))
     parked = readers.add(0)
     readers.add(10)
@@ -173,8 +173,8 @@ async def pending_awaitable(decoder: ModuleType) -> Any:
     return stream
 
 
-async def test_an_exception_passes_a_stream_with_a_pending_awaitable(decoder: ModuleType) -> None:
-    """The stream is freed while the exception is set, and closes its coroutine."""
+async def test_freeing_a_stream_keeps_the_current_exception(decoder: ModuleType) -> None:
+    """The stream is freed while an exception is set, and closes its coroutine."""
     streams = [await pending_awaitable(decoder)]
     with pytest.raises(ZeroDivisionError):
         print(streams.pop(), 1 // 0)  # noqa: T201 - never reached
@@ -261,7 +261,7 @@ async def test_the_position_stays_before_a_record_that_failed_in_closed_records(
 # --- errors and awaitables -----------------------------------------------------------------------
 
 
-async def test_errors_of_refill_are_not_those_of_records(decoder: ModuleType) -> None:
+async def test_errors_of_refill_are_not_passed_to_policies(decoder: ModuleType) -> None:
     asked: list[Exception] = []
 
     def ask(error: Exception) -> Any:
@@ -279,7 +279,7 @@ async def test_errors_of_refill_are_not_those_of_records(decoder: ModuleType) ->
 
 
 @pytest.mark.parametrize("waits", [False, True])
-async def test_an_error_of_a_deserializer_is_no_error_of_records(
+async def test_an_error_of_a_deserializer_is_not_passed_to_recover(
     decoder: ModuleType, waits: bool
 ) -> None:
     recovered: list[Exception] = []
@@ -296,13 +296,13 @@ async def test_an_error_of_a_deserializer_is_no_error_of_records(
     readers = Readers(decoder, value=failing if waits else sync)
     readers.add(0)
     readers.stream.recover = recover
-    readers.stream.unreadable = unreadable.append  # returns None: the error is raised
+    readers.stream.unreadable = unreadable.append  # returns None, so the error is raised
     with pytest.raises(ValueError, match="no"):
         await anext(readers.stream)
     assert (recovered, len(unreadable)) == ([], 1)
 
 
-async def test_nothing_recovers_from_an_interrupt(decoder: ModuleType) -> None:
+async def test_an_interrupt_is_not_passed_to_recover(decoder: ModuleType) -> None:
     asked: list[BaseException] = []
 
     def ask(error: BaseException) -> bool:
@@ -321,7 +321,7 @@ async def test_nothing_recovers_from_an_interrupt(decoder: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), asyncio.CancelledError()])
-async def test_a_take_raises_an_interrupt_at_once(
+async def test_take_raises_an_interrupt_immediately(
     decoder: ModuleType, error: BaseException
 ) -> None:
     readers = Readers(decoder, value=Failing(b"2", error, times=1))
@@ -370,7 +370,7 @@ async def test_only_coroutines_are_closed(decoder: ModuleType) -> None:
 
 @pytest.mark.parametrize("sleeps", [0, 1, 2])
 async def test_new_records_are_never_late(decoder: ModuleType, sleeps: int) -> None:
-    """Otherwise a refill that waits would be called for ever after a deadline has passed."""
+    """Otherwise a waiting refill would be called forever after the deadline."""
     readers = Readers(decoder, value=int)
     records = readers.add(0)
 
@@ -390,7 +390,7 @@ async def test_new_records_are_never_late(decoder: ModuleType, sleeps: int) -> N
 
 
 @pytest.mark.parametrize("sleeps", [0, 1])
-async def test_a_deadline_that_passes_during_a_wait_for_a_message(
+async def test_a_message_after_the_deadline_is_not_delivered(
     decoder: ModuleType, sleeps: int
 ) -> None:
     async def read(data: bytes) -> int:

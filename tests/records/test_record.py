@@ -26,11 +26,11 @@ def fields_of(record: object) -> dict[str, Any]:
     return {name: getattr(record, name) for name in FIELDS}
 
 
-def test_every_field_given_is_a_field_read(decoder: ModuleType) -> None:
+def test_all_fields_have_the_given_values(decoder: ModuleType) -> None:
     assert fields_of(decoder.Record(**FIELDS)) == FIELDS
 
 
-def test_what_is_left_out_is_empty(decoder: ModuleType) -> None:
+def test_omitted_fields_have_defaults(decoder: ModuleType) -> None:
     record = decoder.Record("t", 0, 7)
     assert (record.timestamp, record.timestamp_type) == (-1, 0)
     assert (record.key, record.value, record.headers) == (None, None, ())
@@ -71,7 +71,7 @@ def test_records_are_equal_only_when_every_field_is(
     assert record != "orders"
 
 
-def test_it_matches_by_position(decoder: ModuleType) -> None:
+def test_a_record_matches_by_position(decoder: ModuleType) -> None:
     match decoder.Record(**FIELDS):
         case decoder.Record(topic, partition, offset):
             assert (topic, partition, offset) == ("orders", 3, 2**40)
@@ -96,19 +96,19 @@ def test_a_field_of_another_type_is_refused(decoder: ModuleType, field: str, wro
         decoder.Record(**{**FIELDS, field: wrong})
 
 
-def test_a_time_of_an_unknown_kind_is_refused(decoder: ModuleType) -> None:
+def test_an_unknown_timestamp_type_is_refused(decoder: ModuleType) -> None:
     with pytest.raises(ValueError, match="timestamp_type"):
         decoder.Record(**{**FIELDS, "timestamp_type": 2})
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_a_pickled_record_comes_back_whole(decoder: ModuleType, protocol: int) -> None:
+def test_a_pickled_record_is_restored_completely(decoder: ModuleType, protocol: int) -> None:
     again = pickle.loads(pickle.dumps(decoder.Record(**FIELDS), protocol))  # noqa: TID251 - the package's own
     assert fields_of(again) == FIELDS
     assert fields_of(copy.deepcopy(decoder.Record(**FIELDS))) == FIELDS
 
 
-def test_its_repr_names_everything_and_stays_short(decoder: ModuleType) -> None:
+def test_the_repr_names_all_fields_and_is_limited(decoder: ModuleType) -> None:
     assert repr(decoder.Record(**FIELDS)) == (
         "Record(topic='orders', partition=3, offset=1099511627776, timestamp=1700000000123, "
         "timestamp_type=1, key=b'k', value=b'v', headers=(('trace', b'1'), ('empty', None)))"
@@ -121,7 +121,7 @@ def test_its_repr_names_everything_and_stays_short(decoder: ModuleType) -> None:
     assert len(long) < 2_000
 
 
-def test_it_can_be_taken_for_a_message_and_says_why_it_is_not_committed(
+def test_a_record_has_the_attributes_of_a_message_and_refuses_commit(
     decoder: ModuleType,
 ) -> None:
     record = decoder.Record("t", 1, 5)
@@ -150,12 +150,12 @@ LARGE_AND_SMALL = (
 
 
 def of_one_length(decoder: ModuleType) -> Any:
-    """Records that could be made of the parts of each other."""
+    """Return records that could reuse the parts of each other."""
     many = [Row(i + 500, b"value%03d" % i, b"k%d" % (i % 10), 2**41 + i) for i in range(100)]
     return decoder.Records(batch(many), topic="t", partition=0)
 
 
-def test_what_was_taken_from_a_record_stays_when_the_next_one_comes(decoder: ModuleType) -> None:
+def test_fields_of_a_record_are_kept_after_the_next_record(decoder: ModuleType) -> None:
     retained = [
         (record.offset, record.timestamp, record.key, record.value)
         for record in of_one_length(decoder)
@@ -170,7 +170,7 @@ def test_each_value_has_its_own_hash(decoder: ModuleType) -> None:
         assert {record.value: 1}.get(bytes(bytearray(record.value))) == 1
 
 
-def test_numbers_of_any_size_follow_each_other(decoder: ModuleType) -> None:
+def test_numbers_of_any_size_may_alternate(decoder: ModuleType) -> None:
     for before in LARGE_AND_SMALL:
         for number in LARGE_AND_SMALL:
             decoder.Record("t", 0, before, before)
@@ -179,7 +179,7 @@ def test_numbers_of_any_size_follow_each_other(decoder: ModuleType) -> None:
             assert str(record.offset) == str(number)
 
 
-def test_what_a_user_gave_is_not_written_over(decoder: ModuleType) -> None:
+def test_values_of_the_user_are_not_overwritten(decoder: ModuleType) -> None:
     value = bytes(bytearray(b"valueXYZ"))
     decoder.Record("t", 0, 1, value=value)
     for _ in of_one_length(decoder):

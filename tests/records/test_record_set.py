@@ -21,7 +21,7 @@ def offsets(decoder: ModuleType, data: object, **options: object) -> list[int]:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_records_come_back_as_they_were_written(decoder: ModuleType, codec: str) -> None:
+def test_records_are_decoded_as_written(decoder: ModuleType, codec: str) -> None:
     expected = [
         Row(5, b"v" * 300, b"k", 1_700_000_000_000, (("a", b"1"), ("ü", None), ("", b""))),
         Row(6, None, b"", 1_600_000_000_000),
@@ -32,13 +32,13 @@ def test_records_come_back_as_they_were_written(decoder: ModuleType, codec: str)
     assert {(f.topic, f.partition, f.timestamp_type) for f in results} == {("t", 1, 0)}
 
 
-def test_snappy_in_the_framing_of_java_clients(decoder: ModuleType) -> None:
+def test_snappy_in_the_framing_of_java_clients_is_read(decoder: ModuleType) -> None:
     body = xerial(b"".join(record(row) for row in rows(2000)))
     data = batch(body, codec=2, delta=1999, count=2000)
     assert offsets(decoder, data) == list(range(2000))
 
 
-def test_append_time_is_the_batches_own(decoder: ModuleType) -> None:
+def test_the_append_time_of_a_batch_applies_to_its_records(decoder: ModuleType) -> None:
     data = batch(rows(3), attributes=8, max_timestamp=77)
     assert {(f.timestamp, f.timestamp_type) for f in read(decoder, data)} == {(77, 1)}
 
@@ -49,19 +49,19 @@ def test_topic_and_empty_headers_are_shared(decoder: ModuleType) -> None:
     assert record.headers is two.headers
 
 
-def test_offsets_below_the_asked_one_are_skipped(decoder: ModuleType) -> None:
+def test_offsets_below_the_requested_offset_are_skipped(decoder: ModuleType) -> None:
     data = batch(rows(10)) + batch(rows(10, 10))
     assert offsets(decoder, data, offset=7) == list(range(7, 20))
     assert offsets(decoder, data, offset=13) == list(range(13, 20))
 
 
-def test_next_offset_follows_what_was_handed_out(decoder: ModuleType) -> None:
+def test_next_offset_follows_the_delivered_records(decoder: ModuleType) -> None:
     records = read(decoder, batch(rows(2, 5)) + batch(rows(1, 10)), offset=3)
     assert records.next_offset == 3
     assert [records.next_offset for _ in records] == [6, 7, 11]
 
 
-def test_next_offset_passes_what_compaction_took_from_the_end(decoder: ModuleType) -> None:
+def test_next_offset_passes_a_compacted_end(decoder: ModuleType) -> None:
     records = read(decoder, batch(rows(2), delta=99))
     next(records)
     assert records.next_offset == 1
@@ -70,7 +70,7 @@ def test_next_offset_passes_what_compaction_took_from_the_end(decoder: ModuleTyp
     assert list(records) == []
 
 
-def test_a_start_inside_such_a_gap_reads_nothing_and_passes_it(decoder: ModuleType) -> None:
+def test_a_start_inside_a_compacted_end_reads_no_record(decoder: ModuleType) -> None:
     records = read(decoder, batch(rows(2), delta=99), offset=50)
     assert list(records) == []
     assert records.next_offset == 100
@@ -83,7 +83,7 @@ def test_next_offset_passes_control_and_empty_batches(decoder: ModuleType) -> No
     assert records.next_offset == 8
 
 
-def test_a_start_beyond_the_data_reads_nothing_and_stays(decoder: ModuleType) -> None:
+def test_a_start_after_the_data_reads_no_record(decoder: ModuleType) -> None:
     records = read(decoder, batch(rows(3)), offset=1000)
     assert list(records) == []
     assert records.next_offset == 1000
@@ -94,7 +94,7 @@ def test_batches_that_repeat_offsets_are_not_delivered_twice(decoder: ModuleType
     assert offsets(decoder, data) == list(range(15))
 
 
-def test_a_last_batch_cut_anywhere_ends_the_iteration_quietly(decoder: ModuleType) -> None:
+def test_a_truncated_last_batch_ends_the_iteration(decoder: ModuleType) -> None:
     whole, part = batch(rows(3)), batch(rows(3, 3))
     for cut in range(len(part)):
         records = read(decoder, whole + part[:cut])
@@ -102,7 +102,7 @@ def test_a_last_batch_cut_anywhere_ends_the_iteration_quietly(decoder: ModuleTyp
         assert (records.next_offset, records.incomplete) == (3, 0)
 
 
-def test_a_first_batch_cut_anywhere_says_how_many_bytes_it_needs(decoder: ModuleType) -> None:
+def test_a_truncated_first_batch_reports_its_size(decoder: ModuleType) -> None:
     part = batch(rows(3))
     for cut in range(1, len(part)):
         records = read(decoder, part[:cut], offset=1)
@@ -111,7 +111,7 @@ def test_a_first_batch_cut_anywhere_says_how_many_bytes_it_needs(decoder: Module
         assert records.next_offset == 1
 
 
-def test_nothing_at_all_is_nothing(decoder: ModuleType) -> None:
+def test_an_empty_record_set_has_no_records(decoder: ModuleType) -> None:
     records = read(decoder, b"")
     assert list(records) == []
     assert (records.incomplete, records.size, records.next_offset, records.leader_epoch) == (
@@ -130,7 +130,7 @@ def test_the_leader_epoch_is_that_of_the_last_batch(decoder: ModuleType) -> None
     assert records.leader_epoch == 6
 
 
-def test_an_iteration_that_ended_stays_ended(decoder: ModuleType) -> None:
+def test_an_ended_iteration_stays_ended(decoder: ModuleType) -> None:
     records = read(decoder, batch(rows(1)))
     assert len(list(records)) == 1
     assert list(records) == []
@@ -138,7 +138,7 @@ def test_an_iteration_that_ended_stays_ended(decoder: ModuleType) -> None:
     assert records.skip_corrupt() == 1
 
 
-def test_closing_ends_the_iteration_and_keeps_the_place(decoder: ModuleType) -> None:
+def test_close_ends_the_iteration_and_keeps_the_position(decoder: ModuleType) -> None:
     records = read(decoder, batch(rows(5)))
     next(records)
     records.close()
@@ -147,12 +147,12 @@ def test_closing_ends_the_iteration_and_keeps_the_place(decoder: ModuleType) -> 
     assert (records.next_offset, records.size) == (1, len(batch(rows(5))))
 
 
-def test_the_checksum_can_be_left_unchecked(decoder: ModuleType) -> None:
+def test_the_checksum_can_be_ignored(decoder: ModuleType) -> None:
     assert offsets(decoder, batch(rows(2), crc=1), check_crc=False) == [0, 1]
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, partial(array, "B")])
-def test_any_bytes_like_object_is_read(
+def test_any_bytes_like_object_is_decoded(
     decoder: ModuleType, kind: Callable[[bytes], object]
 ) -> None:
     assert offsets(decoder, kind(batch(rows(2)))) == [0, 1]
@@ -169,14 +169,14 @@ def test_any_bytes_like_object_is_read(
         ({"topic": b"t"}, TypeError),
     ],
 )
-def test_an_option_that_makes_no_sense_is_refused(
+def test_an_invalid_option_is_refused(
     decoder: ModuleType, options: dict[str, object], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
         read(decoder, b"", **options)
 
 
-def test_topic_and_partition_must_be_given(decoder: ModuleType) -> None:
+def test_topic_and_partition_are_required(decoder: ModuleType) -> None:
     with pytest.raises(TypeError):
         decoder.Records(b"")
     with pytest.raises(TypeError):

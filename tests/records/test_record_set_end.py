@@ -14,7 +14,7 @@ pytestmark = pytest.mark.fast
 
 
 @pytest.mark.parametrize("count", range(1, len(ENTRIES) + 1))
-def test_it_is_where_decoding_would_end(decoder: ModuleType, count: int) -> None:
+def test_the_end_is_where_decoding_ends(decoder: ModuleType, count: int) -> None:
     data = b"".join(ENTRIES[:count])
     records = decoder.Records(data, topic="t", partition=0)
     for _ in records:
@@ -22,13 +22,13 @@ def test_it_is_where_decoding_would_end(decoder: ModuleType, count: int) -> None
     assert decoder.record_set_end(data, -1)[0] == records.next_offset
 
 
-def test_a_batch_that_came_only_in_part_is_not_counted(decoder: ModuleType) -> None:
+def test_an_incomplete_batch_is_not_counted(decoder: ModuleType) -> None:
     data = batch(rows(5)) + batch(rows(5, 5))[:-1]
     assert decoder.record_set_end(data, -1)[0] == 5
 
 
 @pytest.mark.parametrize("data", [b"", b"\0" * 20, b"\xff" * 100, batch(rows(1))[:60]])
-def test_without_a_whole_batch_it_is_what_the_caller_says(decoder: ModuleType, data: bytes) -> None:
+def test_without_a_complete_batch_the_default_is_returned(decoder: ModuleType, data: bytes) -> None:
     assert decoder.record_set_end(data, 42)[0] == 42
 
 
@@ -38,14 +38,14 @@ def test_control_batches_and_old_messages_count(decoder: ModuleType) -> None:
     assert decoder.record_set_end(wrapper(message(0) + message(1), 30, codec=1), -1)[0] == 31
 
 
-def test_a_compacted_batch_ends_behind_its_last_offset(decoder: ModuleType) -> None:
+def test_a_compacted_batch_ends_after_its_last_offset(decoder: ModuleType) -> None:
     data = bytearray(batch(rows(2, 100)))
-    data[23:27] = (50).to_bytes(4, "big")  # its last record is gone
+    data[23:27] = (50).to_bytes(4, "big")  # its last record was compacted
     assert decoder.record_set_end(data, -1)[0] == 151
 
 
 @given(st.binary(max_size=200), st.data())
-def test_the_twins_agree_on_spoiled_headers(noise: bytes, draw: st.DataObject) -> None:
+def test_decoders_agree_on_mutated_headers(noise: bytes, draw: st.DataObject) -> None:
     data = bytearray(batch(rows(2)) + batch(rows(2, 2)) + noise)
     for _ in range(3):
         data[draw.draw(st.integers(0, len(data) - 1))] = draw.draw(st.integers(0, 255))
@@ -56,7 +56,7 @@ def test_both_decoders_are_tested() -> None:
     assert len(TWINS) == len(decoding.available())
 
 
-def test_it_tells_the_leader_epoch_of_the_last_whole_batch(decoder: ModuleType) -> None:
+def test_the_leader_epoch_of_the_last_complete_batch_is_returned(decoder: ModuleType) -> None:
     data = batch(rows(2), epoch=3) + batch(rows(2, 2), epoch=4) + batch(rows(1, 4), epoch=5)[:-1]
     assert decoder.record_set_end(data, -1) == (4, 4)
     assert decoder.record_set_end(data + b"", 0)[1] == 4

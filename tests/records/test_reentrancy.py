@@ -28,7 +28,7 @@ def opened(decoder: ModuleType, data: bytes, **options: Any) -> Any:
 
 
 class Closer:
-    """Cyclic garbage whose finalizer closes what is being read, and notes whether it could."""
+    """Cyclic garbage whose finalizer closes the records in use, and stores the outcome."""
 
     def __init__(self, close: Callable[[], object], outcomes: list[str]) -> None:
         self.close = close
@@ -60,7 +60,7 @@ def collected_within(garbage: Callable[[], object]) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("codec", [0, 4], ids=["plain", "zstd"])
-def test_headers_are_right_though_a_finalizer_closes_the_records(
+def test_headers_are_correct_if_a_finalizer_closes_the_records(
     compiled: ModuleType, codec: int
 ) -> None:
     result = opened(compiled, batch([Row(0), Row(1, headers=HEADERS), Row(2)], codec=codec))
@@ -71,7 +71,7 @@ def test_headers_are_right_though_a_finalizer_closes_the_records(
     assert record.headers == HEADERS
     assert record.value == b"value"
     gc.collect()
-    if sys.version_info < (3, 12):  # later on the collector runs between bytecodes alone
+    if sys.version_info < (3, 12):  # later versions run the collector between bytecodes only
         assert len(outcomes) == 1
         assert outcomes[0].startswith("these Records are being read by another thread")
         assert [record.offset for record in result] == [2]
@@ -92,7 +92,7 @@ def take(result: Any) -> Any:
 
 
 @pytest.mark.parametrize("read", [next, take])
-def test_nobody_closes_records_while_their_error_is_made(
+def test_records_cannot_be_used_while_their_error_is_created(
     compiled: ModuleType, read: Callable[[Any], Any]
 ) -> None:
     data = bytearray(batch(rows(3)) + batch(rows(3, first=3)))
@@ -123,7 +123,7 @@ def test_nobody_closes_records_while_their_error_is_made(
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="Python classes have no buffers")
-def test_a_buffer_that_closes_its_records_when_it_is_released(compiled: ModuleType) -> None:
+def test_a_buffer_may_close_its_records_when_it_is_released(compiled: ModuleType) -> None:
     released: list[str] = []
 
     class Lender:
@@ -145,7 +145,7 @@ def test_a_buffer_that_closes_its_records_when_it_is_released(compiled: ModuleTy
     assert list(result) == []
 
 
-async def test_an_abandoned_step_may_ask_for_steps_when_it_is_closed(compiled: ModuleType) -> None:
+async def test_an_abandoned_step_may_request_steps_when_it_is_closed(compiled: ModuleType) -> None:
     """The coroutine runs its `finally` when it is freed, during the next step."""
     taken: list[Any] = []
 
@@ -165,7 +165,7 @@ async def test_an_abandoned_step_may_ask_for_steps_when_it_is_closed(compiled: M
     stream: Any = compiled.AsyncRecords(refill)
     for _ in range(3):
         step = stream.__anext__()
-        step.send(None)  # it waits for refill()
+        step.send(None)  # waits for refill()
         del step
     following = stream.__anext__()
     assert following.send(None) is None

@@ -1,4 +1,4 @@
-"""Objects that the decoder uses again: ints and bytes of a record, and a step's StopIteration."""
+"""Objects that the decoder reuses: ints and bytes of a record, and the StopIteration of a step."""
 
 import gc
 import sys
@@ -28,25 +28,25 @@ def stop_of(step: Any) -> StopIteration:
     return raised.value
 
 
-def test_a_stop_iteration_that_is_held_keeps_its_value(decoder: ModuleType) -> None:
+def test_a_retained_stop_iteration_keeps_its_value(decoder: ModuleType) -> None:
     stream = stream_of(decoder, batch(rows(4)))
     stops = [stop_of(stream.__anext__()) for _ in range(4)]
     assert [stop.value.offset for stop in stops] == [0, 1, 2, 3]
     assert len(set(map(id, stops))) == len(stops)
 
 
-def test_a_stop_iteration_that_was_seen_is_not_used_again(decoder: ModuleType) -> None:
+def test_a_caught_stop_iteration_is_not_reused(decoder: ModuleType) -> None:
     stream = stream_of(decoder, batch(rows(4)))
     try:
         stream.__anext__().send(None)
-    except StopIteration as stop:  # dropped here, which `pytest.raises` does later
+    except StopIteration as stop:  # dropped immediately, unlike with `pytest.raises`
         stop.add_note("seen")
     later = stop_of(stream.__anext__())
     assert later.value.offset == 1
     assert not hasattr(later, "__notes__")
 
 
-async def test_a_record_is_held_by_the_loop_alone(decoder: ModuleType) -> None:
+async def test_a_record_is_referenced_by_the_loop_only(decoder: ModuleType) -> None:
     (expected,) = {
         sys.getrefcount(record)
         for record in decoder.Records(batch(rows(4)), topic="t", partition=0)
@@ -56,7 +56,7 @@ async def test_a_record_is_held_by_the_loop_alone(decoder: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("first", [0, 255, 1023, 2**30 - 3, 2**60 - 3])
-async def test_offsets_that_are_held_keep_their_values(decoder: ModuleType, first: int) -> None:
+async def test_retained_offsets_keep_their_values(decoder: ModuleType, first: int) -> None:
     data = batch(rows(6, first))
     offsets = []
     async for record in stream_of(decoder, data):
@@ -65,14 +65,14 @@ async def test_offsets_that_are_held_keep_their_values(decoder: ModuleType, firs
 
 
 @pytest.mark.parametrize("first", [0, 255, 1023, 2**30 - 3, 2**60 - 3])
-async def test_offsets_of_dropped_records_are_right(decoder: ModuleType, first: int) -> None:
+async def test_offsets_of_dropped_records_are_correct(decoder: ModuleType, first: int) -> None:
     data = batch(rows(6, first))
     differences = {record.offset - first async for record in stream_of(decoder, data)}
     assert differences == set(range(6))
 
 
 @pytest.mark.parametrize("size", [1, 512, 513, 1024, 16_384, 16_385])
-async def test_values_that_are_held_keep_their_bytes(decoder: ModuleType, size: int) -> None:
+async def test_retained_values_keep_their_bytes(decoder: ModuleType, size: int) -> None:
     expected = rows(12, size=size)
     values = []
     async for record in stream_of(decoder, batch(expected)):
@@ -81,7 +81,7 @@ async def test_values_that_are_held_keep_their_bytes(decoder: ModuleType, size: 
 
 
 @pytest.mark.parametrize("size", [1, 512, 513, 1024, 16_384, 16_385])
-async def test_values_of_dropped_records_are_right(decoder: ModuleType, size: int) -> None:
+async def test_values_of_dropped_records_are_correct(decoder: ModuleType, size: int) -> None:
     expected = rows(12, size=size)
     seen = [record.value[:] + b"." async for record in stream_of(decoder, batch(expected))]
     assert seen == [(row.value or b"") + b"." for row in expected]

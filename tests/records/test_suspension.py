@@ -1,4 +1,4 @@
-"""The real clocks of the decoders, of which one jumps: clock_gettime is replaced in a process."""
+"""A jump of one of the real clocks of the decoders, by a replaced `clock_gettime` in a process."""
 
 import os
 import shutil
@@ -60,7 +60,7 @@ asyncio.run(main())
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="LD_PRELOAD and CLOCK_BOOTTIME")
 @pytest.mark.parametrize("decoder", ["compiled", "pure"])
-def test_a_record_behind_a_suspension_is_not_handed_out_unasked(
+def test_a_record_after_a_suspension_is_not_delivered_without_refill(
     decoder: str, tmp_path: Path
 ) -> None:
     compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
@@ -69,7 +69,7 @@ def test_a_record_behind_a_suspension_is_not_handed_out_unasked(
     source, shim = tmp_path / "shim.c", tmp_path / "shim.so"
     source.write_text(SHIM)
     subprocess.run([compiler, "-shared", "-fPIC", "-o", shim, source], check=True)
-    preloaded = f"{os.environ.get('LD_PRELOAD', '')} {shim}".strip()  # a sanitizer comes first
+    preloaded = f"{os.environ.get('LD_PRELOAD', '')} {shim}".strip()  # a sanitizer must be first
     messages = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         env={**os.environ, "LD_PRELOAD": preloaded, "ASYNCCONSUMER_DECODER": decoder},

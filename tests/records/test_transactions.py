@@ -16,19 +16,19 @@ def sent(first: int, producer: int, count: int = 2) -> bytes:
     return batch(rows(count, first), attributes=TRANSACTIONAL, producer=producer)
 
 
-def test_without_a_list_everything_but_markers_is_delivered(decoder: ModuleType) -> None:
+def test_without_a_list_all_records_except_markers_are_delivered(decoder: ModuleType) -> None:
     data = sent(0, 7) + control(2, 7, ABORT) + sent(3, 7)
     assert offsets(decoder, data) == [0, 1, 3, 4]
 
 
-def test_an_aborted_transaction_is_passed_over_until_its_marker(decoder: ModuleType) -> None:
+def test_an_aborted_transaction_is_skipped_until_its_marker(decoder: ModuleType) -> None:
     data = sent(0, 7) + sent(2, 7) + control(4, 7, ABORT) + sent(5, 7) + control(7, 7, COMMIT)
     records = read(decoder, data, aborted=[(7, 0)])
     assert [f.offset for f in records] == [5, 6]
     assert records.next_offset == 8
 
 
-def test_only_the_aborted_producer_is_passed_over(decoder: ModuleType) -> None:
+def test_only_records_of_the_aborted_producer_are_skipped(decoder: ModuleType) -> None:
     data = sent(0, 7) + sent(2, 8) + control(4, 7, ABORT) + control(5, 8, COMMIT)
     assert offsets(decoder, data, aborted=[(7, 0)]) == [2, 3]
 
@@ -45,12 +45,12 @@ def test_records_outside_of_transactions_are_delivered_from_any_producer(
     assert offsets(decoder, data, aborted=[(7, 0)]) == [2, 3, 4]
 
 
-def test_a_doubled_abort_marker_does_no_harm(decoder: ModuleType) -> None:
+def test_a_repeated_abort_marker_has_no_effect(decoder: ModuleType) -> None:
     data = sent(0, 7) + control(2, 7, ABORT) * 2 + control(3, 7, ABORT) + sent(4, 7)
     assert offsets(decoder, data, aborted=[(7, 0)]) == [4, 5]
 
 
-def test_the_list_need_not_be_in_order(decoder: ModuleType) -> None:
+def test_the_list_of_aborted_transactions_may_be_unordered(decoder: ModuleType) -> None:
     data = sent(0, 7) + control(2, 7, ABORT) + sent(3, 8) + control(5, 8, ABORT) + sent(6, 7)
     assert offsets(decoder, data, aborted=[(8, 3), (7, 0)]) == [6, 7]
 
@@ -60,7 +60,7 @@ def test_the_same_producer_may_abort_twice(decoder: ModuleType) -> None:
     assert offsets(decoder, data, aborted=[(7, 0), (7, 3)]) == [6, 7]
 
 
-def test_an_unknown_kind_of_marker_is_passed_over(decoder: ModuleType) -> None:
+def test_an_unknown_kind_of_marker_is_skipped(decoder: ModuleType) -> None:
     data = sent(0, 7) + control(2, 7, 9) + sent(3, 7) + control(5, 7, ABORT) + sent(6, 7)
     assert offsets(decoder, data, aborted=[(7, 0)]) == [6, 7]
 
@@ -74,7 +74,7 @@ def test_a_marker_without_a_readable_key_is_corrupt(decoder: ModuleType) -> None
     assert offsets(decoder, data) == [0, 1]
 
 
-def test_an_empty_control_batch_ends_nothing(decoder: ModuleType) -> None:
+def test_an_empty_control_batch_ends_no_transaction(decoder: ModuleType) -> None:
     empty = batch([], base=2, attributes=0x30, producer=7)
     data = sent(0, 7) + empty + sent(3, 7)
     assert offsets(decoder, data, aborted=[(7, 0)]) == []
