@@ -6,13 +6,13 @@ Replace ``from aiokafka import AIOKafkaConsumer`` by
 
 import asyncio
 import warnings
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
 from aiokafka import (
+    AIOKafkaProducer,
     ConsumerRebalanceListener,
     ConsumerRecord,
     OffsetAndMetadata,
@@ -24,7 +24,6 @@ from aiokafka.errors import (
     ConsumerStoppedError,
     IllegalOperation,
     IllegalStateError,
-    KafkaTimeoutError,
 )
 
 from asyncconsumer import types
@@ -40,6 +39,7 @@ from asyncconsumer.compat.aiokafka_arguments import (
 from asyncconsumer.compat.aiokafka_consumer import RecordConsumer, WantedSubscription
 from asyncconsumer.compat.aiokafka_errors import translated, translated_commit
 from asyncconsumer.compat.aiokafka_listener import ListenerAdapter
+from asyncconsumer.compat.aiokafka_lookups import Lookups
 from asyncconsumer.compat.aiokafka_offset_errors import OffsetErrors
 from asyncconsumer.compat.aiokafka_options import (
     AIOKafkaOptions,
@@ -47,10 +47,11 @@ from asyncconsumer.compat.aiokafka_options import (
     given_loop,
     plain_function,
 )
-from asyncconsumer.consumer.subscription_lock import SubscriptionLock
+from asyncconsumer.compat.aiokafka_turns import Turns
 
 __all__ = [
     "AIOKafkaConsumer",
+    "AIOKafkaProducer",
     "ConsumerRebalanceListener",
     "ConsumerRecord",
     "ConsumerStoppedError",
@@ -61,10 +62,12 @@ __all__ = [
 ]
 
 _MAX_RECORDS: Final = 10_000  # records of one `getmany` without a limit
-_NOT_ASSIGNED: Final = "Partition is not assigned"
+_TURN_MS: Final = (
+    50  # for which a call for some partitions waits before other calls have their turn
+)
 
 
-class AIOKafkaConsumer:
+class AIOKafkaConsumer(Lookups):
     """A consumer with the constructor, methods, results and errors of aiokafka's class.
 
     A record counts as consumed when the program asks for the next one in any way, or calls `commit`
@@ -95,7 +98,8 @@ class AIOKafkaConsumer:
         self._started = self._closed = False
         self._changing: asyncio.Task[None] | None = None
         self._after_change: list[Callable[[], None]] = []  # delayed seeks and pauses
-        self._reading = SubscriptionLock()  # one call of `getone` or `getmany` at a time
+        self._turns = Turns()  # of calls of `getone` and `getmany`
+        self._subscribed = asyncio.Event()  # or closed
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open" if self._started else "not started"
@@ -133,6 +137,7 @@ class AIOKafkaConsumer:
         if self._closed:
             return
         self._closed = True
+        self._subscribed.set()
         if self._changing is not None:
             await asyncio.wait({self._changing})
         if self._started:
@@ -198,6 +203,7 @@ class AIOKafkaConsumer:
 
     def _change(self, subscription: WantedSubscription) -> None:
         self._subscription = subscription
+        self._subscribed.set()
         self._after_change.clear()
         if self._started and not self._closed:
             change = self._applied(subscription, self._changing)
@@ -208,8 +214,10 @@ class AIOKafkaConsumer:
     ) -> None:
         if previous is not None:
             await asyncio.wait({previous})
-        with translated():
-            await subscription.apply(self._consumer)
+        await asyncio.sleep(0)  # a call of `subscribe` may follow a call of `unsubscribe`
+        if not subscription.is_skipped(self._consumer, self._subscription):
+            with translated():
+                await subscription.apply(self._consumer)
         if self._subscription is subscription:
             self._changing = None
             self._apply_queued()
@@ -234,7 +242,8 @@ class AIOKafkaConsumer:
 
     def _soon(self, operation: Callable[[], None]) -> None:
         """Call `operation` now. During a change of the subscription, call it after the change."""
-        if self._started and self._changing is None:
+        applied = self._changing is None and self._consumer.is_subscribed
+        if applied or self._consumer.is_in_listener:
             with translated():
                 operation()
         else:
@@ -244,36 +253,54 @@ class AIOKafkaConsumer:
 
     async def getone(self, *partitions: TopicPartition) -> ConsumerRecord[Any, Any]:
         """Wait for the next record and return it. With `partitions`, return a record of these."""
-        assert all(isinstance(tp, TopicPartition) for tp in partitions)
-        async with self._reading.hold():
-            await self._before_read(partitions)
-            with self._offset_errors.noticed(), translated():
-                return await self._consumer.getone(*converted(partitions))
+        while True:
+            batches = await self._read(partitions, None, 1)
+            for (record,) in batches.values():
+                return record
+            if self._closed:
+                raise ConsumerStoppedError
 
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord[Any, Any]]]:
         """Return the buffered records by partition. If there are none, wait up to `timeout_ms`."""
-        assert all(isinstance(tp, TopicPartition) for tp in partitions)
         check_limit("max_records", max_records)
-        async with self._reading.hold():
-            await self._before_read(partitions)
+        end = asyncio.get_running_loop().time() + timeout_ms / 1000
+        while True:
+            batches = await self._read(partitions, end, max_records or self._max_records)
+            if batches or self._closed or asyncio.get_running_loop().time() >= end:
+                return {TopicPartition(*tp): records for tp, records in batches.items()}
+
+    async def _read(
+        self, partitions: Sequence[TopicPartition], end: float | None, max_records: int
+    ) -> dict[types.TopicPartition, list[ConsumerRecord[Any, Any]]]:
+        """Return the next records. Return none after the time `end`, a turn, or a `stop`."""
+        assert all(isinstance(tp, TopicPartition) for tp in partitions)
+        self._check_running()
+        async with self._turns.take():
+            await self._settled()
+            if not await self._is_subscribed(end):
+                return {}
+            self._consumer.acknowledge()
+            await self._consumer.unsuspend()
+            self._offset_errors.check(partitions or self.assignment())
             try:
                 with self._offset_errors.noticed(), translated():
-                    batches = await self._consumer.getmany(
-                        *converted(partitions),
-                        timeout_ms=int(timeout_ms),
-                        max_records=max_records or self._max_records,
+                    return await self._consumer.read(
+                        converted(partitions), end, max_records, _TURN_MS
                     )
-            except ConsumerStoppedError:  # by `stop` during this call
+            except ConsumerStoppedError:  # by `stop` or `unsubscribe` during this call
                 return {}
-        return {TopicPartition(*tp): records for tp, records in batches.items()}
 
-    async def _before_read(self, partitions: Collection[TopicPartition]) -> None:
-        self._check_running()
+    async def _is_subscribed(self, end: float | None) -> bool:
+        """Wait for a subscription until the time `end`. Return whether there is one."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(end):
+                while self._subscription == WantedSubscription() and not self._closed:
+                    self._subscribed.clear()
+                    await self._subscribed.wait()
         await self._settled()
-        self._consumer.acknowledge()
-        self._offset_errors.check(partitions or self.assignment())
+        return self._consumer.is_subscribed
 
     def _check_running(self) -> None:
         if self._closed:
@@ -309,7 +336,7 @@ class AIOKafkaConsumer:
             raise IllegalStateError("Not subscribed to any topics")
         if offsets is None:
             with translated_commit():
-                await self._consumer.commit()
+                await self._consumer.commit_delivered()
             return
         chosen = {
             types.TopicPartition(*tp): types.Offset(offset, metadata=metadata)
@@ -400,41 +427,6 @@ class AIOKafkaConsumer:
         assert chosen, "No partitions are currently assigned"
         return chosen
 
-    async def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return each partition's first record at or after a time, as offset and timestamp."""
-        moments = {types.TopicPartition(*tp): int(moment) for tp, moment in timestamps.items()}
-        for tp, moment in moments.items():
-            if moment < 0:
-                raise ValueError(f"The target time for partition {tp} is {moment}")
-        offsets = await self._queried(self._consumer.offsets_for_times(moments))
-        return {
-            TopicPartition(*tp): None if offset is None else OffsetAndTimestamp(*offset)
-            for tp, offset in offsets.items()
-        }
-
-    async def beginning_offsets(
-        self, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, int]:
-        """Return the first offset of each partition."""
-        offsets = await self._queried(self._consumer.beginning_offsets(converted(partitions)))
-        return {TopicPartition(*tp): offset for tp, offset in offsets.items()}
-
-    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the offset that the next record of each partition will have."""
-        offsets = await self._queried(self._consumer.end_offsets(converted(partitions)))
-        return {TopicPartition(*tp): offset for tp, offset in offsets.items()}
-
-    async def _queried(self, query: Any) -> Any:  # noqa: ANN401 - the result of the query
-        seconds = self._consumer.config.connection.request_timeout_ms / 1000
-        try:
-            async with asyncio.timeout(seconds):
-                with translated():
-                    return await query
-        except TimeoutError:
-            raise KafkaTimeoutError("The offsets could not be looked up in time") from None
-
     # --- pauses and state ------------------------------------------------------------------------
 
     def pause(self, *partitions: TopicPartition) -> None:
@@ -457,39 +449,14 @@ class AIOKafkaConsumer:
         self._check_assigned(partitions)
         return converted(partitions)
 
-    def highwater(self, partition: TopicPartition) -> int | None:
-        """Return the high watermark in the last fetch response, or None before the first one."""
-        assert partition in self.assignment(), _NOT_ASSIGNED
-        return self._consumer.highwater(*converted([partition]))
-
-    def last_stable_offset(self, partition: TopicPartition) -> int | None:
-        """Return the last stable offset: None before a fetch, and -1 for "read_uncommitted"."""
-        if self.highwater(partition) is None:
-            return None
-        offset = self._consumer.last_stable_offset(*converted([partition]))
-        committed_only = self._consumer.config.fetch.committed_only
-        return offset if committed_only and offset is not None else -1
-
-    def last_poll_timestamp(self, partition: TopicPartition) -> int | None:
-        """Return the time of the partition's last fetch in ms since 1970, or None before it."""
-        assert partition in self.assignment(), _NOT_ASSIGNED
-        progress = self._consumer.progress().get(*converted([partition]))
-        if progress is None or progress.last_fetch is None:
-            return None
-        return int((datetime.now(UTC).timestamp() - progress.last_fetch) * 1000)
-
-    async def topics(self) -> set[str]:
-        """Return the names of all topics that this client is allowed to describe."""
-        with translated():
-            return set(await self._consumer.topics())
-
-    def partitions_for_topic(self, topic: str) -> set[int] | None:
-        """Return the known partition numbers of a topic, or None if the topic is not known."""
-        return self._consumer.known_partitions(topic)
-
     @property
     def _group_id(self) -> str | None:
         return self._consumer.config.member.group_id
+
+    @property
+    def _coordinator(self) -> types.MemberIdentity | None:
+        """The identity of the member. An example of aiokafka prints its `member_id`."""
+        return self._consumer.identity
 
     def _check_group(self) -> None:
         if self._group_id is None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from aiokafka import TopicPartition
 from aiokafka import errors as aiokafka_errors
 
 from asyncconsumer import errors
@@ -12,8 +13,6 @@ _KINDS: Final[list[tuple[type[errors.ConsumerError], type[Exception]]]] = [
     (errors.ClosedError, aiokafka_errors.ConsumerStoppedError),
     (errors.NotAssigned, aiokafka_errors.IllegalStateError),
     (errors.SubscriptionConflict, aiokafka_errors.IllegalStateError),
-    (errors.NoCommittedOffset, aiokafka_errors.NoOffsetForPartitionError),
-    (errors.OffsetUnavailable, aiokafka_errors.OffsetOutOfRangeError),
     (errors.CorruptRecords, aiokafka_errors.CorruptRecordException),
     (errors.AuthenticationFailed, aiokafka_errors.AuthenticationFailedError),
     (errors.RequestTimedOut, aiokafka_errors.KafkaTimeoutError),
@@ -27,19 +26,26 @@ _FENCED: Final = (errors.IllegalGeneration, errors.UnknownMemberId, errors.Rebal
 def translate(error: errors.ConsumerError) -> Exception:
     """Return aiokafka's error for an error of this package.
 
-    For a ConfigError, which reports a wrong option or argument, it is a `ValueError`.
+    For a ConfigError, which reports a wrong option or argument, it is a `ValueError`. Errors of
+    partitions without a valid offset have aiokafka's arguments, which programs read.
     """
+    if isinstance(error, errors.OffsetUnavailable):
+        tp = TopicPartition(error.topic, error.partition)
+        return _made(aiokafka_errors.OffsetOutOfRangeError, {tp: error.offset})
+    if isinstance(error, errors.NoCommittedOffset):
+        tp = TopicPartition(*error.partition)
+        return _made(aiokafka_errors.NoOffsetForPartitionError, tp)
     if isinstance(error, errors.BrokerError):
-        return _made(aiokafka_errors.for_code(error.code), error)
+        return _made(aiokafka_errors.for_code(error.code), str(error))
     if isinstance(error, errors.ConfigError):
         return ValueError(str(error))
     kinds = (result for kind, result in _KINDS if isinstance(error, kind))
     kind = next(kinds, aiokafka_errors.KafkaError)
-    return _made(kind, error)
+    return _made(kind, str(error))
 
 
-def _made(kind: type[Exception], error: errors.ConsumerError) -> Exception:
-    return kind(str(error))
+def _made(kind: type[Exception], argument: object) -> Exception:
+    return kind(argument)
 
 
 @contextmanager

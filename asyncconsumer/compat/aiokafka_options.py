@@ -18,10 +18,12 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "partition_assignment_strategy": ("roundrobin",),
     "session_timeout_ms": 10_000,
     "heartbeat_interval_ms": 3_000,
+    "max_poll_interval_ms": 300_000,
     "allow_auto_create_topics": True,
 }
 _NO_MEANING: Final = ("loop", "api_version", "consumer_timeout_ms")
 _HEARTBEATS_PER_SESSION: Final = 3
+_GRACES_PER_REBALANCE: Final = 3
 
 
 class AIOKafkaOptions(TypedDict, total=False):
@@ -82,6 +84,8 @@ def consumer_options(options: Mapping[str, Any]) -> dict[str, Any]:
         result["heartbeat_interval_ms"], session_ms // _HEARTBEATS_PER_SESSION
     )
     result["rebalance_timeout_ms"] = result.get("rebalance_timeout_ms") or session_ms
+    # the rest is for noticing the rebalance, and for the listener
+    result["revoke_grace_ms"] = result["rebalance_timeout_ms"] // _GRACES_PER_REBALANCE
     result["partition_assignment_strategy"] = [
         getattr(assignor, "name", assignor) for assignor in result["partition_assignment_strategy"]
     ]

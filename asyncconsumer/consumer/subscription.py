@@ -14,7 +14,7 @@ from asyncconsumer.consumer.health import HealthState, health_of
 from asyncconsumer.consumer.interceptors import InterceptedStore, Interceptors
 from asyncconsumer.consumer.listener import ListenerList, listeners
 from asyncconsumer.consumer.membership_factory import GroupMember, in_zookeeper, member
-from asyncconsumer.consumer.poll_interval import leave_when_exceeded
+from asyncconsumer.consumer.poll_interval import leave_when_exceeded, suspend_when_exceeded
 from asyncconsumer.consumer.progress_bar import Bar
 from asyncconsumer.consumer.resources import Resources
 from asyncconsumer.consumer.spans import TracedStore
@@ -26,6 +26,7 @@ from asyncconsumer.consumer.watchdog import Watchdog
 from asyncconsumer.environment import Environment
 from asyncconsumer.errors import SubscriptionConflict
 from asyncconsumer.fetch.manager import FetchManager
+from asyncconsumer.group.classic.membership import ClassicMembership
 from asyncconsumer.group.co_assignment import CoAssignedMembership
 from asyncconsumer.group.manual import GrouplessMembership, ManualMembership, TopicsMembership
 from asyncconsumer.group.membership import Membership
@@ -83,6 +84,8 @@ class Collaborators(NamedTuple):
     """The retry topics of each source topic. Members get partitions with equal numbers of both."""
     in_transactions: "TransactionalStore | None" = None
     """Returns the offset store of a consumer whose commits are transactions."""
+    suspends: bool = False
+    """Whether a reader that exceeds `max_poll_interval_ms` only releases its partitions."""
 
     def runner(self, membership: Member) -> Membership:
         """Return the membership whose assignments the rebalancer applies.
@@ -208,7 +211,7 @@ async def join(
         runner.start(scope, config.member.auto_commit_interval_ms if commits else None)
         onlookers = [
             scope.start(work, name)
-            for name, work in _onlookers(config, topics, membership, runner, manager)
+            for name, work in _onlookers(config, parts, topics, membership, runner, manager)
         ]
         transactions = Transactions(coordinator.group_id, membership, rebalancer, manager)
         return ActiveSubscription(
@@ -242,6 +245,7 @@ async def _enter(
 
 def _onlookers(
     config: ConsumerConfig,
+    parts: Collaborators,
     topics: TopicCheck,
     membership: Member,
     runner: MembershipRunner,
@@ -250,7 +254,11 @@ def _onlookers(
     """Yield the name and the coroutine of each monitoring task of a consumer."""
     rebalancer, limit_ms = runner.rebalancer, config.member.max_poll_interval_ms
     yield "check topics", topics.run(lambda: bool(rebalancer.reading))
-    if limit_ms is not None and not isinstance(membership, GrouplessMembership):
+    if limit_ms is not None and parts.suspends and isinstance(membership, ClassicMembership):
+        commits = config.auto_commit and parts.commits(config)
+        watch = suspend_when_exceeded(runner, membership, limit_ms, auto_commit=commits)
+        yield "poll interval", watch
+    elif limit_ms is not None and not isinstance(membership, GrouplessMembership):
         group_id = config.member.group_id or ""
         yield "poll interval", leave_when_exceeded(runner, group_id, limit_ms)
     if config.delivery.progress:

@@ -212,12 +212,16 @@ class Rebalancer:
         self._pauses.partitions.difference_update(partitions)
         self._apply_pause([tp for tp in partitions if tp in self._reading])
 
-    def select(self, partitions: Collection[TopicPartition] | None) -> bool:
+    def select(
+        self, partitions: Collection[TopicPartition] | None, *, assigned: bool = True
+    ) -> bool:
         """Deliver only records of `partitions`. None stands for all partitions.
 
-        Return whether the selection has changed.
+        Return whether the selection has changed. Raise `NotAssigned` for a partition that is not
+        assigned. With ``assigned=False``, partitions may also be assigned later.
         """
-        self._check_assigned(partitions or ())
+        if assigned:
+            self._check_assigned(partitions or ())
         if changed := self._pauses.select(partitions):
             self._apply_changed_pauses()
         return changed

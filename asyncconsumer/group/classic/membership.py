@@ -170,6 +170,25 @@ class ClassicMembership(AsyncResource):
             self._topics.subscribe(subscription)
             self.rejoin("the subscription changed")
 
+    def suspend(self, reason: str) -> None:
+        """Release all partitions, and get none until `unsuspend` or `subscribe`.
+
+        The member stays in its group, without a topic.
+        """
+        self._topics.suspended = True
+        self.rejoin(reason)
+
+    def unsuspend(self) -> None:
+        """End the suspension, if there is one, so that this member gets partitions again."""
+        if self._topics.suspended:
+            self._topics.suspended = False
+            self.rejoin("the suspension ended")
+
+    @property
+    def suspended(self) -> bool:
+        """Whether this member is suspended."""
+        return self._topics.suspended
+
     def rejoin(self, reason: str) -> None:
         """Request a rebalance of the group."""
         self._rejoin.request(reason)

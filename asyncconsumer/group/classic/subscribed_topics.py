@@ -3,13 +3,19 @@
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from asyncconsumer.group.assignors import Racks
-from asyncconsumer.group.subscription import PatternSubscription, Subscription
+from asyncconsumer.group.subscription import (
+    PatternSubscription,
+    Subscription,
+    TopicSubscription,
+)
 from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.discovery import PartitionDiscovery, PartitionNumbers
 from asyncconsumer.types import TopicPartition
+
+_NO_TOPIC: Final = TopicSubscription(())
 
 
 class _TopicSnapshot(NamedTuple):
@@ -34,6 +40,7 @@ class SubscribedTopics:
         refresh_seconds: float = 0.0,
         racks_matter: bool = False,
     ) -> None:
+        self.suspended = False  # no topic is subscribed for now
         self._subscription = subscription
         self._cluster = cluster
         self._exclude_internal = exclude_internal
@@ -50,8 +57,8 @@ class SubscribedTopics:
 
     @property
     def subscription(self) -> Subscription:
-        """The current subscription."""
-        return self._subscription
+        """The current subscription. It has no topic while it is suspended."""
+        return _NO_TOPIC if self.suspended else self._subscription
 
     @property
     def last_names(self) -> frozenset[str]:
@@ -59,8 +66,8 @@ class SubscribedTopics:
         return frozenset(filter(self.includes, self._names | self._snapshot.names))
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Replace the subscription."""
-        self._subscription = subscription
+        """Replace the subscription, and end its suspension."""
+        self._subscription, self.suspended = subscription, False
 
     def includes(self, topic: str) -> bool:
         """Return whether the subscription includes a topic of this name."""
