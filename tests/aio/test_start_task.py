@@ -1,4 +1,4 @@
-"""Tasks begin after their starter has returned, whatever the loop's task factory does."""
+"""Tasks start after `start_task` has returned, with any task factory of the loop."""
 
 import asyncio
 import inspect

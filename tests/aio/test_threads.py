@@ -18,7 +18,7 @@ def test_a_submitted_function_returns_or_raises() -> None:
     assert threads.submit(lambda: threading.current_thread().name).result().startswith("t_")
     with pytest.raises(ValueError, match="nonsense"):
         threads.submit(int, "nonsense").result()
-    assert threads.submit(int, "3").result() == 3  # the raising thread goes on
+    assert threads.submit(int, "3").result() == 3  # the thread continues after the error
     threads.close(wait=True)
     with pytest.raises(RuntimeError, match="closed"):
         threads.submit(int)

@@ -121,7 +121,7 @@ async def test_only_selected_records_are_printed_and_counted(
     printer = make_printer(max_messages=2, pattern="[13579]")
     source = Source(Chunk([0, 1, 2]), Chunk([3, 4, 5]), ends=False)
     assert await printed(capfd, printer, source) == "0:1 0:3 "
-    # records that were not selected are done, up to the last one that was looked at
+    # records that were not selected are acknowledged, up to the last checked one
     assert offsets_to_commit(printer, source)[ZERO] in (4, 5)
     assert await printed(capfd, make_printer(key="k"), Source(Chunk([0]))) == ""
 

@@ -131,7 +131,7 @@ def test_invalid_options_are_reported(changes: dict[str, Any], words: str) -> No
     assert PASSWORD not in str(caught.value)
 
 
-def test_kerberos_without_its_package_says_what_to_install(
+def test_kerberos_without_its_package_is_refused_with_advice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

@@ -1,4 +1,4 @@
-"""Names of options are checked before anything else, for every class that takes options."""
+"""The check of option names, which precedes all other checks, for every class with options."""
 
 from collections.abc import Callable
 from typing import Any

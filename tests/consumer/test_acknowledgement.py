@@ -524,12 +524,14 @@ class Walk:
         return next(n for n in range(self._records + 1) if n not in self.done)
 
     def check(self) -> None:
-        assert committed(self._cluster) <= self.first_undone, "committed before it was done"
+        assert committed(self._cluster) <= self.first_undone, (
+            "the commit includes an unprocessed record"
+        )
 
     async def body(
         self, consumer: Consumer[Any, Any], offset: int, remaining: list[int], how: str
     ) -> bool:
-        assert offset <= self.first_undone, f"{self.first_undone} was passed over"
+        assert offset <= self.first_undone, f"record {self.first_undone} was skipped"
         await asyncio.sleep(self._random.choice([0, 0, 0.01, 0.2]))
         self.check()
         remaining[0] -= 1

@@ -255,7 +255,7 @@ async def test_a_stalled_partition_is_reported_with_the_reason() -> None:
         world.cluster.append("t", 0, 3)
         async with world.connector(stall_timeout_ms=2000) as connector:
             await connector.create_message_streams({"t": 1})
-            event = await anext(connector.events())  # nobody reads the stream
+            event = await anext(connector.events())  # no task reads the stream
             assert "is not read" in str(event)
             assert connector.stalled().keys() == {T0}
             assert connector.counts["stalled"] == 1

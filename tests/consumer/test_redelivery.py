@@ -319,7 +319,7 @@ def test_a_batch_cancelled_while_a_dead_letter_is_written_is_read_again(way: str
         play()
 
 
-# --- transactions take what was handed out, and no more ------------------------------------------
+# --- transactions contain delivered records only -------------------------------------------------
 
 
 @simulated([1])

@@ -38,7 +38,7 @@ class Options(NamedTuple):
 
 
 class Evicting:
-    """A cache that has each body evicted after each record, and gives back only a window of it."""
+    """A cache that evicts each body after each record, and allows only a window of it again."""
 
     def __init__(self, window: int) -> None:
         self._window = window

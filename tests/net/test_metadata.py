@@ -90,7 +90,7 @@ def leaders(metadata: Metadata) -> dict[int, tuple[int, int]]:
     [
         ((1, 5), (2, 6), (2, 6)),
         ((1, 5), (2, 5), (2, 5)),  # the same epoch again, perhaps without the leader
-        ((1, 5), (2, 4), (1, 5)),  # a broker that is behind
+        ((1, 5), (2, 4), (1, 5)),  # a stale broker
         ((1, 5), (2, -1), (1, 5)),
         ((1, -1), (2, -1), (2, -1)),  # brokers that know no epochs
     ],

@@ -138,7 +138,7 @@ async def test_a_dead_node_is_retried_with_a_growing_backoff(
         await request_for(600, brokers)
     assert opener.busiest(0.999) <= 2
     assert opener.busiest(60.0) <= 30
-    assert len(opener.tries) > 60, "it is still tried at the end"
+    assert len(opener.tries) > 60, "the node is still tried at the end"
     assert len(caplog.records) > 20
 
 

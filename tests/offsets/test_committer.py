@@ -287,9 +287,9 @@ class World(SlowStore):
             self.refused = dict.fromkeys(some, ConnectionLost("k:1", "it broke"))
         for tp, offset in offsets.items():
             # a partition forgotten at this moment may have reached the store
-            assert self.lost_at[tp] in (-1.0, now), "a commit of a partition that was lost"
+            assert self.lost_at[tp] in (-1.0, now), "a commit of a lost partition"
             if self.lost_at[tp] == -1.0:
-                assert offset >= self.offsets.get(tp, 0), "it went back"
+                assert offset >= self.offsets.get(tp, 0), "the committed offset decreased"
         super().keep(offsets)
 
     async def commit_some(self) -> None:
@@ -308,7 +308,7 @@ class World(SlowStore):
         else:
             for tp, offset in offsets.items():
                 if held[tp] == self.tested[tp]:
-                    assert self.offsets[tp] >= offset, "it is not committed"
+                    assert self.offsets[tp] >= offset, "the offset is not committed"
         self.ended += 1
 
     def change_owner(self) -> None:

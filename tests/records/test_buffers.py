@@ -131,8 +131,8 @@ def test_repeated_decoding_leaks_no_memory(
     tracemalloc.start()
     try:
         rounds = [_leaked_by(lambda: work(decoder)) for _ in range(4)]
-        # the first one fills free lists, and the rest of the process may do so at any time; what is
-        # left behind each time is there in all of them
+        # the first round fills free lists, and other code may do so at any time; a leak is in
+        # all rounds
         assert min(memory for memory, _ in rounds) < 40_000
         assert min(blocks for _, blocks in rounds) < 200  # after 400 calls
     finally:

@@ -244,7 +244,7 @@ def test_balance_has_priority_over_racks(name: str) -> None:
     ("racks", "member_racks"),
     [
         (None, {"a": "y", "b": "x"}),
-        (placed("t", "...."), {"a": "y", "b": "x"}),  # brokers tell no rack
+        (placed("t", "...."), {"a": "y", "b": "x"}),  # brokers report no rack
         (placed("t", "xyxy"), {"a": None, "b": ""}),  # members do not
         (placed("t", "xyxy"), {"a": "v", "b": "w"}),  # both do, of different ones
         (dict.fromkeys(placed("t", "xxxx"), ("x", "y")), {"a": "y", "b": "x"}),  # all have it all

@@ -189,7 +189,7 @@ async def test_a_member_prints_selected_records_as_json(group: Group) -> None:
     assert await group.committed() == 12
 
 
-async def test_a_stopped_member_has_committed_what_it_printed(group: Group) -> None:
+async def test_a_stopped_member_has_committed_its_printed_records(group: Group) -> None:
     values = await group.send(10_000, size=100)
     first = group.start("a", "--streams", "2", stdout=subprocess.PIPE)
     assert first.process.stdout is not None

@@ -16,7 +16,7 @@ from tests.support.interleavings import SEEDS, logged, medley, noise, orders, wi
 
 pytestmark = pytest.mark.fast
 
-# ---------------------------------------------------------------- order: what is kept
+# ---------------------------------------------------------------- order: guaranteed
 
 
 def test_tasks_of_one_group_start_in_order() -> None:
@@ -147,7 +147,7 @@ def test_without_a_seed_timers_of_one_deadline_fire_in_order() -> None:
     assert logged(main, None) == list("012345678")
 
 
-# ---------------------------------------------------------------- order: what is permuted
+# ---------------------------------------------------------------- order: permuted
 
 
 def test_steps_of_different_tasks_come_in_every_order() -> None:

@@ -104,7 +104,9 @@ async def test_a_client_refuses_an_unknown_authority(secure: Kafka) -> None:
 
 
 @pytest.mark.parametrize("listener", WITH_LOGIN, ids=lambda listener: listener.name)
-async def test_a_user_may_do_only_what_was_granted(secure: Kafka, listener: Listener) -> None:
+async def test_a_user_may_perform_granted_operations_only(
+    secure: Kafka, listener: Listener
+) -> None:
     settings = secure.client_settings(listener)
     with pytest.raises(TopicAuthorizationFailedError):
         await produce("closed", [b"value"], **settings)
