@@ -75,6 +75,16 @@ RETIRED_PARTS: Final = re.compile(
 )
 """Words that no part of an identifier may be."""
 
+HEADLESS_TEST_NAME: Final = re.compile(
+    r"""(?x) ^test_ (?:
+        (?: it | its | one_that | ones | our | they | those | us | we ) (?=_|$)
+        | (?:\w+_)? (?: anybody | behind | comes?_again | damaged? | goes?_on | lets?_go
+            | makes?_(?:no_)?sense | mends? | nobody | nonsense | so_many | somebody | tells?
+            | what | whatever | who | whom ) (?=_|$)
+    )"""
+)
+"""Words without a noun in the name of a test, and phrases that hide the tested behaviour."""
+
 ALLOWED_TERMS: Final = re.compile(r"(?i)dead_?letters?|in_?flight|ascii_letters")
 """Terms of Kafka and of Python that contain a retired word."""
 
@@ -235,11 +245,19 @@ def fillers(source: str, names: frozenset[str] = FILLER_NAMES) -> Iterator[str]:
             yield f"{name}, line {node.lineno}"
 
 
+def headless_test_names(source: str) -> Iterator[str]:
+    """Yield the names of tests that do not name their subject."""
+    functions = ast.FunctionDef | ast.AsyncFunctionDef
+    names = (node.name for node in nodes(source) if isinstance(node, functions))
+    yield from filter(HEADLESS_TEST_NAME.search, names)
+
+
 CHECKS: Final[dict[str, Callable[[str], Iterator[str]]]] = {
     "docstring starts": docstring_starts,
     "prose": prose,
     "identifiers": identifiers,
     "filler names": fillers,
+    "names of tests": headless_test_names,
 }
 
 
@@ -329,3 +347,6 @@ def test_the_checks_detect_violations() -> None:
     assert list(identifiers(source)) == ["give_way", "letterOfOurs", "told_us"]
     assert list(code_identifiers(code)) == ["lanes", "told"]
     assert list(fillers(source)) == ["one, line 12"]
+    assert list(headless_test_names("def test_what_is_lost(): ...")) == ["test_what_is_lost"]
+    assert list(headless_test_names("def test_it_leaves(): ...")) == ["test_it_leaves"]
+    assert list(headless_test_names("def test_whose_item_it_has(): ...")) == []
