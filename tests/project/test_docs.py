@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -76,6 +77,19 @@ def test_no_page_loads_a_resource_from_another_site(site: Path) -> None:
     assert {page.name for page in pages if re.search(loaded, page.read_text("utf-8"))} == set()
     styles = [path.read_text("utf-8") for path in site.rglob("*.css")]
     assert not any("url(http" in style or "@import" in style for style in styles)
+
+
+def test_every_local_link_has_a_file(site: Path) -> None:
+    link = r'(?:href|src)="?([^"\s>#?:]+)["\s>#?]'
+    missing = {
+        f"{page.name}: {target}"
+        for page in site.rglob("*.html")
+        if page.name != "404.html"  # its links begin at the root of a server
+        for target in re.findall(link, page.read_text(encoding="utf-8"))
+        if not (page.parent / unquote(target)).exists()
+    }
+    assert missing == set()
+    assert (site / "examples" / "service.py").exists()
 
 
 def test_search_finds_options_and_guides(site: Path) -> None:
