@@ -129,10 +129,12 @@ class WantedSubscription(NamedTuple):
     def is_skipped(self, consumer: RecordConsumer, later: "WantedSubscription") -> bool:
         """Return whether the change to `later` makes this one needless.
 
-        An `unsubscribe` before a `subscribe` is skipped, so that loops over records continue.
+        An `unsubscribe` before a `subscribe` is skipped, so that loops over records continue. For a
+        static member it is not, because its return causes no rebalance, and a rejoin may.
         """
         manual = consumer.is_manual or later.partitions is not None
-        return self == WantedSubscription() != later and not manual
+        static = consumer.config.member.group_instance_id is not None
+        return self == WantedSubscription() != later and not manual and not static
 
     async def apply(self, consumer: Consumer[Any, Any]) -> None:
         """Change the subscription of `consumer` to this one."""

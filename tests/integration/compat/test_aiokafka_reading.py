@@ -112,6 +112,33 @@ async def test_a_loop_continues_after_unsubscribe_and_subscribe(kafka: KafkaHand
     assert values[3:] == [(second, b"%d" % n) for n in range(5)]
 
 
+async def test_unsubscribe_and_subscribe_of_a_static_member_cause_no_rebalance(
+    kafka: KafkaHandle,
+) -> None:
+    topic, group = await orders(kafka, partitions=2), kafka.group()
+    calls: list[set[TopicPartition]] = []
+
+    class Recorder(Listener):
+        async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+            calls.append(set(revoked))
+
+    first = consumer_of(kafka, group_id=group, group_instance_id="first")
+    first.subscribe([topic], listener=Recorder())
+    async with (
+        first,
+        consumer_of(kafka, topic, group_id=group, group_instance_id="second") as second,
+    ):
+        await until(lambda: len(first.assignment()) == len(second.assignment()) == 1)
+        before = second.assignment()
+        calls.clear()
+        second.unsubscribe()
+        second.subscribe([topic])
+        assert not second.assignment()
+        await until(lambda: second.assignment() == before)
+        assert (await first.getone()).value == b"0"
+        assert calls == []
+
+
 async def test_a_second_subscribe_with_the_same_topics_calls_its_listener(
     kafka: KafkaHandle,
 ) -> None:
