@@ -44,7 +44,7 @@ class TopView(App[None]):
     #status { height: auto; padding: 0 1; background: $panel; }
     #groups { height: 3fr; }
     #lower { height: 2fr; }
-    #members { width: 3fr; }
+    #left { width: 3fr; }
     #right { width: 2fr; border-left: solid $panel; }
     .title { padding: 0 1; text-style: bold; color: $text-muted; }
     #rebalances, #health { padding: 0 1; }
@@ -63,7 +63,7 @@ class TopView(App[None]):
         yield Static("connecting", id="status", markup=False)
         yield DataTable(id="groups", cursor_type="row", zebra_stripes=True)
         with Horizontal(id="lower"):
-            with Vertical():
+            with Vertical(id="left"):
                 yield Static("Members", id="members-title", classes="title", markup=False)
                 yield DataTable(id="members", cursor_type="none")
             with Vertical(id="right"):

@@ -83,6 +83,7 @@ async def test_groups_members_and_rebalances_are_shown() -> None:
         assert "billing: 2.2 s, +1 -0 members, 3 partitions moved" in text(view, "rebalances")
         assert "Stalled \N{REPLACEMENT CHARACTER}[31m" in text(view, "health")
         await until(lambda: rows(view, "members") == ["s1"])
+        assert view.query_one("#left").size.width > view.query_one("#right").size.width
         await pilot.press("down")
         await until(lambda: rows(view, "members") == ["b1", "b2"])
         await pilot.press("s")  # by age
