@@ -41,7 +41,7 @@ async def test_start_creates_a_missing_topic_and_assigns_it(
         assert consumer.assignment() == {TopicPartition(topic, 0)}
 
 
-async def test_a_listener_is_called_for_revoked_partitions_before_each_assignment(
+async def test_a_listener_gets_revoked_partitions_before_each_assignment(
     kafka: KafkaHandle,
 ) -> None:
     topic, listener = await orders(kafka), Calls()

@@ -326,7 +326,7 @@ async def test_the_error_names_a_server_with_another_protocol(answer: bytes, wor
                 pytest.fail("opened")
 
 
-async def test_the_session_reconnects_if_servers_close_after_the_connect_response() -> None:
+async def test_the_session_reconnects_if_servers_close_after_connecting() -> None:
     met = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
