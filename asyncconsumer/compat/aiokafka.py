@@ -278,12 +278,14 @@ class AIOKafkaConsumer(Lookups):
         assert all(isinstance(tp, TopicPartition) for tp in partitions)
         self._check_running()
         async with self._turns.take():
-            await self._settled()
-            if not await self._is_subscribed(end):
+            settled = self._changing is None and self._consumer.is_subscribed
+            if not settled and not await self._is_subscribed(end):
                 return {}
             self._consumer.acknowledge()
-            await self._consumer.unsuspend()
-            self._offset_errors.check(partitions or self.assignment())
+            if self._consumer.is_suspended:
+                await self._consumer.unsuspend()
+            if self._offset_errors.exist:
+                self._offset_errors.check(partitions or self.assignment())
             try:
                 with self._offset_errors.noticed(), translated():
                     return await self._consumer.read(
@@ -294,6 +296,7 @@ class AIOKafkaConsumer(Lookups):
 
     async def _is_subscribed(self, end: float | None) -> bool:
         """Wait for a subscription until the time `end`. Return whether there is one."""
+        await self._settled()
         with suppress(TimeoutError):
             async with asyncio.timeout_at(end):
                 while self._subscription == WantedSubscription() and not self._closed:

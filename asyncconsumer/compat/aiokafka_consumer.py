@@ -100,12 +100,20 @@ class RecordConsumer(Consumer[Any, Any]):
         if membership is before.membership and isinstance(membership, ClassicMembership):
             membership.rejoin("subscribe() was called again")
 
+    @property
+    def is_suspended(self) -> bool:
+        """Whether partitions were released after `max_poll_interval_ms`, until the next request."""
+        current = self._current
+        return (
+            current is not None
+            and isinstance(current.membership, ClassicMembership)
+            and current.membership.suspended
+        )
+
     async def unsuspend(self) -> None:
         """Get partitions again that were released after `max_poll_interval_ms`."""
         current = self._current
-        if current is None or not isinstance(current.membership, ClassicMembership):
-            return
-        if current.membership.suspended:
+        if current is not None and isinstance(current.membership, ClassicMembership):
             auto_commit = self.config.auto_commit
             await unsuspend(current.runner, current.membership, auto_commit=auto_commit)
 

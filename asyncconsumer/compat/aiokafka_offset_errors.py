@@ -35,6 +35,11 @@ class OffsetErrors:
                 self._errors[TopicPartition(*cause.partition)] = error
             raise
 
+    @property
+    def exist(self) -> bool:
+        """Whether there are such errors."""
+        return bool(self._errors)
+
     def check(self, partitions: Collection[tuple[str, int]]) -> None:
         """Raise the error of one of these partitions, if there is one."""
         for tp, error in self._errors.items():
