@@ -49,7 +49,18 @@ async def getmany(servers: str, topic: str, *, count: int, library: str) -> Figu
         return watch.figures(seen)
 
 
-CONSUMERS: Final[dict[str, Consumer]] = {"async for": loop, "getmany": getmany}
+async def getone(servers: str, topic: str, *, count: int, library: str) -> Figures:
+    """Read with `getone`, and read the key, the value and the offset of each record."""
+    async with _consumer(library, servers, topic) as consumer:
+        await consumer.getone()
+        watch = Watch()
+        for _ in range(count):
+            record = await consumer.getone()
+            record.key, record.value, record.offset
+        return watch.figures(count)
+
+
+CONSUMERS: Final[dict[str, Consumer]] = {"async for": loop, "getmany": getmany, "getone": getone}
 
 
 if __name__ == "__main__":

@@ -19,13 +19,13 @@ from benchmarks._promises import CPU, Case, Found, Promise, measure, tell
 from benchmarks._topics import Load, fill_with_copies, plain
 
 LOAD: Final = Load("compat", 2_000_000, plain, partitions=3)
-PROMISED: Final = {"async for": 10.0, "getmany": 5.0}
+PROMISED: Final = {"async for": 10.0, "getmany": 5.0, "getone": 1.0}
 SHARE: Final = {"asyncconsumer": 0.9, "aiokafka": 0.2}  # part of the records that each reads
 QUICK_SCALE: Final = 0.25
 
 
 async def measure_all(records: int, rounds: int) -> Found:
-    """Measure both libraries with both ways of reading."""
+    """Measure both libraries with each way of reading."""
     async with Kafka() as kafka:
         note(f"filling {records:,} records ...")
         await fill_with_copies(kafka, LOAD._replace(records=records))

@@ -37,7 +37,7 @@ from asyncconsumer.compat.aiokafka_arguments import (
     prefix_pattern,
 )
 from asyncconsumer.compat.aiokafka_consumer import RecordConsumer, WantedSubscription
-from asyncconsumer.compat.aiokafka_errors import translated, translated_commit
+from asyncconsumer.compat.aiokafka_errors import translate, translated, translated_commit
 from asyncconsumer.compat.aiokafka_listener import ListenerAdapter
 from asyncconsumer.compat.aiokafka_lookups import Lookups
 from asyncconsumer.compat.aiokafka_offset_errors import OffsetErrors
@@ -48,6 +48,7 @@ from asyncconsumer.compat.aiokafka_options import (
     plain_function,
 )
 from asyncconsumer.compat.aiokafka_turns import Turns
+from asyncconsumer.errors import ConsumerError
 
 __all__ = [
     "AIOKafkaConsumer",
@@ -253,12 +254,24 @@ class AIOKafkaConsumer(Lookups):
 
     async def getone(self, *partitions: TopicPartition) -> ConsumerRecord[Any, Any]:
         """Wait for the next record and return it. With `partitions`, return a record of these."""
+        if not partitions and (record := self._take_buffered()) is not None:
+            return record
         while True:
             batches = await self._read(partitions, None, 1)
             for (record,) in batches.values():
                 return record
             if self._closed:
                 raise ConsumerStoppedError
+
+    def _take_buffered(self) -> ConsumerRecord[Any, Any] | None:
+        """Return the next record, or None if `_read` has to check, wait or raise an error."""
+        ready = self._started and not self._closed and self._changing is None
+        if not ready or self._turns.taken or self._offset_errors.exist:
+            return None
+        try:
+            return self._consumer.take_buffered()
+        except ConsumerError as error:
+            raise translate(error) from error
 
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int | None = None

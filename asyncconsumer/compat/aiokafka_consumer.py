@@ -59,6 +59,12 @@ class RecordConsumer(Consumer[Any, Any]):
                 if isinstance(stream, BatchedStream) and stream.is_unacknowledged:
                     stream.acknowledge()
 
+    def take_buffered(self) -> Any | None:  # noqa: ANN401 - aiokafka's record
+        """Return the next record if no wait and no change of the subscription are due, or None."""
+        if self._reading is None or self.is_suspended:
+            return None
+        return self._reading.take_buffered()
+
     async def read(
         self,
         partitions: Sequence[types.TopicPartition],

@@ -13,6 +13,11 @@ class Turns:
         self._free.set()
         self._waiting = 0
 
+    @property
+    def taken(self) -> bool:
+        """Whether a call has the turn or waits for it."""
+        return self._waiting > 0 or not self._free.is_set()
+
     @asynccontextmanager
     async def take(self) -> AsyncIterator[None]:
         """Return an async context manager for one turn."""

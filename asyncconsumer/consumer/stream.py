@@ -163,7 +163,23 @@ class ConsumerStream(Generic[K, V]):
         With `partitions`, return a message of one of these. The next call or `commit` acknowledges
         the message.
         """
+        if not partitions and (message := self.take_buffered()) is not None:
+            return message
         return (await self._get(partitions, None, 1))[0]
+
+    def take_buffered(self) -> Message[K, V] | None:
+        """Return the next message of the current chunk, and acknowledge the one before.
+
+        Return None if `getone` has to be called. This is so for the first call, after a call by
+        another task, and if the next message must be waited for. After a call for chosen
+        partitions, the rest of their chunk is returned first.
+        """
+        if self._spans is not None or not self._calls.continues:
+            return None
+        self._returned.in_flight = False
+        message: Message[K, V] | None = self._stream.take_one()
+        self._returned.in_flight = message is not None
+        return message
 
     async def _get(
         self, partitions: Sequence[TopicPartition], seconds: float | None, max_records: int

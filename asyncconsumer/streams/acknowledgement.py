@@ -75,6 +75,11 @@ class Iteration:
         """Make this iteration the stream's reader. Raise ConcurrentRead if another task reads."""
         self.reader.begin(self)
 
+    @property
+    def continues(self) -> bool:
+        """Whether `begin` would change nothing, because the same task reads on."""
+        return self.reader.is_continued_by(self)
+
     def on_exit(self, reason: Exit) -> None:
         """Handle the end of the loop. `reason` says how it was left, for example by ``break``.
 
@@ -132,6 +137,16 @@ class Reader:
         self._abandoned = False
         self.attach()
         _holder.set(self.task)
+
+    def is_continued_by(self, iteration: Iteration) -> bool:
+        """Return whether the current task has read by `iteration` last, and without an error."""
+        current = asyncio.current_task()
+        return (
+            iteration is self._active
+            and self.task is current
+            and not (self._failed or self._abandoned)
+            and (self.owner is current or not self.gave_up)
+        )
 
     def on_exit(self, iteration: Iteration, reason: Exit) -> None:
         """Acknowledge the item in flight if its loop was left by ``break`` or ``return``.

@@ -128,12 +128,23 @@ class BatchedStream(Stream):
             self.runs = Runs(collected=starts(self._batch), delivered=starts(batch))
         return batch
 
+    def take_one(self) -> Any | None:  # noqa: ANN401 - a record or message
+        """Acknowledge all delivered records, and return the next record of the current chunk.
+
+        Return None if `next_batch` has to be called, because that waits or raises an error.
+        """
+        if self._batch or self._trouble is not None:
+            return None
+        self.acknowledge()
+        taken: list[Any] = []
+        return taken[0] if self._records.take(taken, 1) else None
+
     def acknowledge(self) -> None:
         """Count all delivered records and batches as processed.
 
         Records that were taken for a batch and not delivered yet do not count.
         """
-        self._first = first_offsets(self._batch)
+        self._first = first_offsets(self._batch) if self._batch else {}
         super().acknowledge()
 
     @property
