@@ -34,7 +34,7 @@ async def main() -> None:
         store.execute("CREATE TABLE IF NOT EXISTS orders (number INT, customer TEXT)")
         async with consumer:
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, consumer.stop)
-            async for record in consumer:  # asking for the next record acknowledges this one
+            async for record in consumer:  # acknowledges the one before
                 order = record.value
                 if order is None:  # a record without a value
                     continue
