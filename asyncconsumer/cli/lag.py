@@ -1,7 +1,7 @@
 """The command `asyncconsumer lag`."""
 
 import asyncio
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Annotated, Any, Final
 
 import typer
@@ -30,6 +30,15 @@ def lag_command(
     zookeeper: ZooKeeper = None,
     properties: PropertiesFile = None,
     property_: Property = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            "-t",
+            metavar="TOPIC",
+            help="Only this topic, for example to leave out retry topics. Repeatable.",
+        ),
+    ] = None,
     seconds: Annotated[
         bool,
         typer.Option("--seconds", help="Also show the age of the first unread record."),
@@ -54,10 +63,11 @@ def lag_command(
 
     Example: asyncconsumer lag billing -b localhost:9092 --seconds
 
-    Example: asyncconsumer lag billing -b localhost:9092 --fail-above 30s
+    Example: asyncconsumer lag billing --topic orders -b localhost:9092 --fail-above 30s
     """
     limit = _parse_limit(fail_above)
-    check = _LagCheck(groups, limit, with_age=seconds or isinstance(limit, float), as_json=json)
+    with_age = seconds or isinstance(limit, float)
+    check = _LagCheck(groups, topic, limit, with_age=with_age, as_json=json)
     options = read_options(bootstrap_servers, zookeeper, properties, property_)
     run_until_stopped(
         lambda: _show(options, check, interval if watch else None), stop_is_success=watch
@@ -66,9 +76,10 @@ def lag_command(
 
 @dataclass(frozen=True, slots=True)
 class _LagCheck:
-    """The groups, the limit and the format of a `lag` command."""
+    """The groups, the topics, the limit and the format of a `lag` command."""
 
     groups: list[str] | None
+    topics: list[str] | None
     limit: int | float | None
     _: KW_ONLY
     with_age: bool
@@ -85,6 +96,7 @@ async def _show(options: dict[str, Any], check: _LagCheck, interval: float | Non
         while True:
             try:
                 results = await _measure(admin, check.groups, seconds=check.with_age)
+                results = only_topics(results, check.topics)
             except ConsumerError as error:
                 if interval is None or not shown:
                     raise
@@ -116,6 +128,28 @@ async def _measure(admin: Admin, groups: list[str] | None, *, seconds: bool) -> 
         if listing.kind in ("classic", "consumer", "zookeeper")
     ]
     return [await admin.lag(name, seconds=seconds) for name in names]
+
+
+def only_topics(results: list[GroupLag], topics: list[str] | None) -> list[GroupLag]:
+    """Return the lags in these topics, or all of `results` without topics.
+
+    Groups that have committed no offsets of these topics are left out. Raise ConfigError if no
+    group has offsets of one of the topics, because a check of its lag would always succeed.
+    """
+    if not topics:
+        return results
+    known = {row.topic for lag in results for row in lag.partitions}
+    if missing := [topic for topic in topics if topic not in known]:
+        groups = text.first_of((lag.group for lag in results), 10) or "no group"
+        raise ConfigError(
+            f"--topic {missing[0]}: {groups} has no offsets of this topic. Check its name, or wait "
+            "for the first commit."
+        )
+    chosen = [
+        replace(lag, partitions=tuple(row for row in lag.partitions if row.topic in topics))
+        for lag in results
+    ]
+    return [lag for lag in chosen if lag.partitions]
 
 
 def _parse_limit(value: str | None) -> int | float | None:

@@ -52,7 +52,7 @@ async def _replay(app: ConsumerApp, *, send: bool, as_json: bool) -> None:
     if not count:
         text.print_message("there are no dead letters to send back", "green")
     elif send:
-        text.print_message(f"sent back {count} dead letters", "green")
+        text.print_message(f"sent back {text.counted(count, 'dead letter')}", "green")
     else:
         text.print_message("nothing was sent; repeat the command with --yes to send", "yellow")
         raise typer.Exit(1)
@@ -66,6 +66,6 @@ def _show(result: Replayed) -> None:
         text.console().print(table)
     if result.others:
         text.print_message(
-            f"skipped {result.others} dead letters of other groups, or of partitions that the app "
-            "does not consume"
+            f"skipped {text.counted(result.others, 'dead letter')} of other groups, or of "
+            "partitions that the app does not consume"
         )

@@ -62,6 +62,11 @@ def first_of(names: Iterable[str], limit: int) -> str:
     return ", ".join(listed[:limit]) + more
 
 
+def counted(number: int, noun: str) -> str:
+    """Return the number with the noun, in the plural unless the number is 1."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def printable(text: str) -> str:
     """Replace characters that are not printable, because they could control the terminal."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)

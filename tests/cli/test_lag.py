@@ -1,9 +1,10 @@
-"""The warning about lags that are not known."""
+"""The choice of topics, and the warning about lags that are not known."""
 
 import pytest
 
 from asyncconsumer.admin.results import GroupLag, PartitionLag
-from asyncconsumer.cli.lag import unknown_lags
+from asyncconsumer.cli.lag import only_topics, unknown_lags
+from asyncconsumer.errors import ConfigError
 
 pytestmark = pytest.mark.fast
 
@@ -25,3 +26,19 @@ def test_a_record_of_unknown_age_is_reported() -> None:
     )
     assert unknown_lags(lag(5, 9, 30.0), seconds=True) == ""
     assert unknown_lags(lag(9, 9), seconds=True) == ""
+
+
+def test_only_the_chosen_topics_count() -> None:
+    orders, retries = (
+        PartitionLag("orders", 0, 5, 7, 2, None),
+        PartitionLag("retry", 0, 0, 9, 9, None),
+    )
+    results = [GroupLag("billing", (orders, retries)), GroupLag("other", (retries,))]
+    assert only_topics(results, ["orders"]) == [GroupLag("billing", (orders,))]
+    assert only_topics(results, ["orders", "retry"]) == results
+    assert only_topics(results, None) == results
+
+
+def test_a_topic_without_offsets_is_an_error_and_not_a_lag_of_zero() -> None:
+    with pytest.raises(ConfigError, match="--topic order: billing has no offsets of this topic"):
+        only_topics(lag(5, 9), ["order"])

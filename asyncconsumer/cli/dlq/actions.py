@@ -88,7 +88,7 @@ async def replay(queue: DeadLetterQueue, plan: ReplayPlan) -> None:
         block = dead_letters[start : start + _AT_ONCE]
         await queue.send(block, plan.topic)
         forgotten += await queue.finish(block)
-    text.print_message(f"sent back {len(dead_letters)} dead letters", "green")
+    text.print_message(f"sent back {text.counted(len(dead_letters), 'dead letter')}", "green")
     _warn(forgotten)
 
 
@@ -119,7 +119,7 @@ async def drop(
     (_print_json if as_json else _print)(dead_letters)
     if _confirmed(dead_letters, "dropped", yes=yes):
         forgotten = await queue.finish(dead_letters)
-        text.print_message(f"dropped {len(dead_letters)} dead letters", "green")
+        text.print_message(f"dropped {text.counted(len(dead_letters), 'dead letter')}", "green")
         _warn(forgotten)
 
 
@@ -167,7 +167,8 @@ def _confirmed(dead_letters: Sequence[DeadLetter], action: str, *, yes: bool) ->
         return False
     if not yes:
         text.print_message(
-            f"{len(dead_letters)} dead letters would be {action}; repeat the command with --yes",
+            f"{text.counted(len(dead_letters), 'dead letter')} would be {action}; repeat the "
+            "command with --yes",
             "yellow",
         )
         raise typer.Exit(1)

@@ -209,6 +209,8 @@ async def test_lag_above_the_limit_sets_the_exit_code(kafka: KafkaHandle) -> Non
     servers = ("-b", kafka.bootstrap_servers)
     await run("lag", group, "--fail-above", "3", *servers)
     await run("lag", group, "--fail-above", "2", *servers, code=3)
+    await run("lag", group, "--fail-above", "2", "--topic", topic, *servers, code=3)
+    await run("lag", group, "--topic", f"{topic}x", *servers, code=2)
     await run("lag", group, "--fail-above", "10m", *servers)
     await run("lag", group, "--fail-above", "90s", *servers, code=3)
     (lag,) = json.loads(await run("lag", group, "--seconds", *servers, "--json"))
