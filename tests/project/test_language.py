@@ -147,8 +147,9 @@ def type_names(source: str) -> Iterator[str]:
     for node in nodes(source):
         if isinstance(node, ast.ClassDef):
             yield node.name.lstrip("_")
-    for line in map(ast.unparse, ast.parse(source).body):
-        if alias := TYPE_ALIAS.match(line):
+    for node in ast.parse(source).body:
+        is_assignment = isinstance(node, ast.Assign | ast.AnnAssign)  # other nodes are large
+        if is_assignment and (alias := TYPE_ALIAS.match(ast.unparse(node))):
             yield alias["name"].lstrip("_")
 
 
