@@ -141,7 +141,9 @@ def stable_lines(name: str, printed: str, constants: dict[str, str]) -> list[Tex
     if name == "cli-top":
         return screen(re.sub(r"\d\d:\d\d:\d\d", "14:03:27", printed))
     delay = max(map(float, re.findall(AGE, printed)), default=0) - 270.5
-    printed = re.sub(AGE, lambda age: f"{round(2 * (float(age[0]) - delay)) / 2}", printed)
+    printed = re.sub(
+        AGE, lambda age: f"{round(2 * (float(age[0]) - delay)) / 2:>{len(age[0])}}", printed
+    )
     lines = printed.rstrip().split("\r\n")
     if name == "cli-config":
         lines[14:] = ["..."]  # the others are defaults
