@@ -194,7 +194,7 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
     async def _before_close(self, error: BaseException | None) -> None:
         if error is None and self._current is not None:
             self._current.runner.acknowledge_at_exit()
-        await self._changes.wait_idle()  # another task may be changing the subscription
+        await self._changes.wait_free(5.0)  # another task may be changing the subscription
         await self._leave()
 
     def __del__(self) -> None:
