@@ -63,9 +63,7 @@ __all__ = [
 ]
 
 _MAX_RECORDS: Final = 10_000  # records of one `getmany` without a limit
-_TURN_MS: Final = (
-    50  # for which a call for some partitions waits before other calls have their turn
-)
+_TURN_MS: Final = 50  # after which a call for some partitions lets other calls go first
 
 
 class AIOKafkaConsumer(Lookups):

@@ -107,25 +107,24 @@ class RecordConsumer(Consumer[Any, Any]):
             membership.rejoin("subscribe() was called again")
 
     @property
+    def _classic(self) -> ClassicMembership | None:
+        """The membership if the group uses the classic protocol, otherwise None."""
+        membership = None if self._current is None else self._current.membership
+        return membership if isinstance(membership, ClassicMembership) else None
+
+    @property
     def is_suspended(self) -> bool:
         """Whether partitions were released after `max_poll_interval_ms`, until the next request."""
-        current = self._current
-        return (
-            current is not None
-            and isinstance(current.membership, ClassicMembership)
-            and current.membership.suspended
-        )
+        return (membership := self._classic) is not None and membership.suspended
 
     async def unsuspend(self) -> None:
         """Get partitions again that were released after `max_poll_interval_ms`."""
-        current = self._current
-        if current is not None and isinstance(current.membership, ClassicMembership):
-            auto_commit = self.config.auto_commit
-            await unsuspend(current.runner, current.membership, auto_commit=auto_commit)
+        if (membership := self._classic) is not None:
+            await unsuspend(self._runner, membership, auto_commit=self.config.auto_commit)
 
     def _select(self, partitions: Collection[types.TopicPartition] | None) -> bool:
         """Select partitions, which may also be assigned later."""
-        return self._rebalancer.select(partitions, assigned=False)
+        return self._rebalancer.select(partitions)
 
     def known_partitions(self, topic: str) -> set[int] | None:
         """Return the partition numbers of a topic in the cached metadata, or None."""

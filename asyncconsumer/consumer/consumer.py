@@ -412,6 +412,7 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
     def _select(self, partitions: Collection[TopicPartition] | None) -> bool:
         if partitions:
             self._check_undivided()
+            self._rebalancer.check_assigned(partitions)
         return self._rebalancer.select(partitions)
 
     def _user_seek(self, offsets: Mapping[TopicPartition, int]) -> None:

@@ -173,7 +173,7 @@ class Rebalancer:
         Drop the buffered records of these partitions. Raise `NotAssigned` for one that is not
         assigned.
         """
-        self._check_assigned(offsets)
+        self.check_assigned(offsets)
         self._epoch += 1
         for tp, offset in offsets.items():
             routed = self._reading[tp]
@@ -203,7 +203,7 @@ class Rebalancer:
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         """Deliver no records of these partitions until `resume`, even after a rebalance."""
-        self._check_assigned(partitions)
+        self.check_assigned(partitions)
         self._pauses.partitions.update(partitions)
         self._apply_pause(partitions)
 
@@ -212,16 +212,11 @@ class Rebalancer:
         self._pauses.partitions.difference_update(partitions)
         self._apply_pause([tp for tp in partitions if tp in self._reading])
 
-    def select(
-        self, partitions: Collection[TopicPartition] | None, *, assigned: bool = True
-    ) -> bool:
+    def select(self, partitions: Collection[TopicPartition] | None) -> bool:
         """Deliver only records of `partitions`. None stands for all partitions.
 
-        Return whether the selection has changed. Raise `NotAssigned` for a partition that is not
-        assigned. With ``assigned=False``, partitions may also be assigned later.
+        Return whether the selection has changed. Partitions may also be assigned later.
         """
-        if assigned:
-            self._check_assigned(partitions or ())
         if changed := self._pauses.select(partitions):
             self._apply_changed_pauses()
         return changed
@@ -256,7 +251,7 @@ class Rebalancer:
         """
         if (released := self._change.releasing.get(partition)) is not None:
             return released
-        self._check_assigned([partition])
+        self.check_assigned([partition])
         routed = self._reading[partition]
         if (position := routed.stream.position(partition)) is not None:
             return position
@@ -277,7 +272,8 @@ class Rebalancer:
             return None
         return start if start < 0 else None
 
-    def _check_assigned(self, partitions: Collection[TopicPartition]) -> None:
+    def check_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        """Raise `NotAssigned` for the first of `partitions` that is not assigned."""
         for tp in partitions:
             if tp not in self._reading:
                 raise NotAssigned(tp, self._reading)
